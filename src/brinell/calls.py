@@ -48,6 +48,7 @@ def call_of(study: Study) -> Callable[..., Any]:
     keywords = parameters_of(study)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        # A caller's own settings of torch, such as inference mode, would forbid gradients.
         with (
             one_line_errors(),
             torch.inference_mode(False),
@@ -96,6 +97,7 @@ def signature_of(study: Study) -> inspect.Signature:
     The others are settings where there are many.
     """
     parameters = parameters_of(study)
+    # A signature of fifty names helps nobody: the rest goes by name as settings.
     if len(parameters) > MOST_NAMED:
         by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
         first = [name for name, parameter in parameters.items() if parameter.kind is by_place]
@@ -126,6 +128,7 @@ def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
         "progress": leaves,
     }
 
+    # In the order in which a reader of the signature needs them.
     names = dict.fromkeys([*by_place, *filter(shared.get, shared), *study.fields()])
     parameters = {}
     for name in names:
@@ -152,6 +155,7 @@ def _names_by_place(study: Study) -> list[str]:
     ]
 
     inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
+    # A study of data alone has its inputs as the first argument already.
     if "data" in required:
         inputs = []
     labels = ["y"] if "data" in memory else []
@@ -334,6 +338,7 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
         return nullcontext(progress)
 
     console = Console(stderr=True)
+    # Live progress is for people: a log file would be filled by it.
     if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
         return LiveProgress(warnings=not hasattr(study.resolve(study.result), "cautions"))
     return nullcontext(SilentProgress())
@@ -343,6 +348,7 @@ def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
     words = []
     fields = study.fields()
+    # In the order of the signature, so that equal calls have equal texts.
     for name in parameters_of(study):
         if name not in settings:
             continue
@@ -380,6 +386,7 @@ def _docstring(study: Study) -> str:
     entry = register.entry_of(study.verb)
     lines = [entry.help if entry else "", "", "Args:"]
     for name in parameters_of(study):
+        # Arguments that all calls share are described once.
         text = ARGUMENTS.get(name) or " ".join(str(fields[name].description).split())
         lines.append(f"    {name}: {text}")
 

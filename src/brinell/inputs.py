@@ -82,6 +82,7 @@ def data(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
+    # One truth for each picture: two of them could contradict each other.
     if sum(truth is not None for truth in (y, masks, boxes)) > 1:
         raise RequestError(
             "y holds a class for each picture, masks one for each pixel, and "
@@ -98,6 +99,7 @@ def data(
     }
     try:
         dataset = from_arrays(x, y, classes, name=name, missing=missing, **settings)
+    # Bounds that do not fit are the most frequent mistake, so the whole call to write is said.
     except BoundsError as error:
         source = "x, y" if y is not None or isinstance(x, tuple) else "data"
         raise explain(error, partial(_call_of_data, source)) from None
@@ -236,6 +238,7 @@ def _named(models: Sequence[Any]) -> dict[str, Any]:
 
 def name_of(model: Any) -> str:
     """Name in reports of a model without a name."""
+    # A torch module may have an attribute `name` that is a layer or a method.
     if (
         isinstance(name_attribute := getattr(model, "name", None), str)
         and not isinstance(model, nn.Module)
@@ -246,6 +249,7 @@ def name_of(model: Any) -> str:
         return type(model.model).__name__
     if (metadata := maite_metadata(model)) is not None:
         return metadata.name
+    # A partial is known by its function, and a lambda has brackets around its name.
     name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
     return str(name).strip("<>")
 
@@ -283,6 +287,7 @@ def _setting_text(value: Any) -> str:
             + "}"
         )
 
+    # A tensor prints cut short; a list shows every number.
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     value = value.value if isinstance(value, Enum) else value

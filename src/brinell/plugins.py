@@ -73,8 +73,10 @@ def parse(text: str) -> Spec:
     """
     body, _, query = text.partition("?")
     head, _, path = body.partition(":")
+    # Addresses have colons and question marks of their own.
     if head in ("http", "https"):
         head, path = "http", body
+    # On Windows a colon stands behind the letter of a drive.
     elif is_windows_path(body) or is_scratch(head):
         head, path = body, ""
 
@@ -170,6 +172,7 @@ def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> Re
 def _scratch(kind: str, name: str) -> type[Any]:
     """The dataclass that `file.py:Class` or `module:Class` names."""
     source, _, attribute = name.rpartition(":")
+    # Where a folder is judged that somebody else made, its code must not run.
     if _REFUSES.get():
         raise ForeignCodeError(f"{kind} {name} is code, which does not run where it is judged")
     if not source:
@@ -183,6 +186,7 @@ def _scratch(kind: str, name: str) -> type[Any]:
         raise
     except ModuleNotFoundError as error:
         raise RequestError(f"module {source!r} cannot be imported: {error}") from None
+    # A plug-in's file may end the program or raise anything while it is imported.
     except (Exception, SystemExit) as error:
         raise RequestError(
             f"module {source!r} failed on import with {type(error).__name__}: {error}"

@@ -83,8 +83,10 @@ def class_precision(matches: Matches, weights: Array | None = None) -> tuple[Arr
     precision = np.full((len(weights), levels, len(classes)), np.nan)
 
     for column, label in enumerate(classes.tolist()):
+        # A picture that a replicate draws twice has its objects twice.
         total = weights[:, matches.objects[matches.objects[:, 1] == label, 0]].sum(1)
         rows = np.flatnonzero(matches.label == label)
+        # Stable, so that equal scores keep the order of the file on every machine.
         rows = rows[np.argsort(-matches.score[rows], kind="stable")]
 
         for level in range(levels):
@@ -162,10 +164,12 @@ def interval(
     if parts < LEAST_PARTS or pictures < LEAST_PICTURES or not np.isfinite(replicates).all():
         return None
     spread = float(np.std(replicates)) * math.sqrt(parts - 1)
+    # Replicates that are all equal give no spread, and an interval without width would be false.
     if spread < 1e-12:
         return None
 
     reach = float(stdtrit(pictures - 1, 0.975)) * spread
+    # Inside of 0 and 1 the interval is made on the scale of log-odds, where it cannot leave them.
     if bounds != (0.0, 1.0) or not 0 < value < 1:
         return Interval(max(bounds[0], value - reach), min(bounds[1], value + reach))
     odds = reach / (value * (1 - value))

@@ -251,6 +251,7 @@ def paired(a: Array, b: Array, eps: float) -> PairedRate:
     only_a = count(RIGHT, WRONG)
     only_b = count(WRONG, RIGHT)
     neither = count(WRONG, WRONG)
+    # Samples that are not judged on one of the sides are in none of the four.
     n = both_robust + only_a + only_b + neither
     interval = paired_difference(both_robust, only_a, only_b, neither)
     assert interval is not None, "there is a sample"

@@ -181,7 +181,9 @@ def names_of(result: ModelResult) -> Callable[[str, float], str]:
 
     def name(metric: str, eps: float) -> str:
         index = next(
-            (index for index, budget in enumerate(result.eps) if math.isclose(budget, eps)), None
+            # Budgets are compared as numbers: 8/255 and 0.03137 are one.
+            (index for index, budget in enumerate(result.eps) if math.isclose(budget, eps)),
+            None,
         )
         if index is None:
             return f"{NAMES[metric]} at eps {eps:g}"
@@ -441,6 +443,7 @@ def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) ->
 
     A check that was not made fails, unless `without_checks`.
     """
+    # A check that was not made counts as failed, unless the caller said that it may be missing.
     passed = check.passed if without_checks else bool(check.passed)
     allowed = passed is False and check.code in allow
 

@@ -151,6 +151,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[f
     """
     from scipy.stats import permutation_test, rankdata
 
+    # Equal values have no order that could be correlated.
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None
     ranks = rankdata(second)
@@ -162,6 +163,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[f
         (np.asarray(first, dtype=np.float64),),
         correlation,
         permutation_type="pairings",
+        # A fixed generator: the same values have the same p-value.
         rng=np.random.default_rng(0),
     )
     return float(test.statistic), float(test.pvalue)
@@ -197,7 +199,10 @@ def correlate_ranks(first: Sequence[float], second: Sequence[float]) -> Correlat
 
     most = 1 - 6 / (n * (n * n - 1))
     inner = float(np.clip(value, -most, most))
+    # Bonett and Wright's variance, which holds better for strong correlations than Fisher's 1 / (n
+    # - 3).
     error = ((1 + inner**2 / 2) / (n - 3)) ** 0.5
     centre = np.arctanh(inner)
     low, high = np.tanh([centre - QUANTILE * error, centre + QUANTILE * error]).tolist()
+    # Rounding may put the value itself outside of its interval.
     return Correlation(n=n, value=value, low=min(low, value), high=max(high, value))

@@ -121,6 +121,7 @@ def extreme_means(
         return []
 
     statements = []
+    # Several objects may share the extreme value: all of them are named.
     for kind, extreme in zip(kinds, (order.values.max(), order.values.min()), strict=True):
         members = np.flatnonzero(order.values == extreme).tolist()
         facts = of_extreme(order, members)
@@ -162,6 +163,7 @@ def change(
     """
     p = pair.p if p is None else p
     kind: KindName = "rose" if pair.difference > 0 else "fell"
+    # Without a difference there is no direction that could be claimed.
     if pair.difference == 0:
         kind = "unchanged"
     low, high = joint_interval(pair, p, family)

@@ -80,6 +80,7 @@ def placements_of(
     placements = {}
 
     for sample, extras in run.extras(model, attack, ids).items():
+        # Patches that stay clean are most of them, and are not listed.
         standing = tuple(
             PlacedDistortion(patch=patch, distortion=names[variant][0], severity=names[variant][1])
             for patch, variant in enumerate(extras["patches"].tolist())

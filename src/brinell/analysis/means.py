@@ -191,6 +191,7 @@ def _p_value(sums: Array, value: float, spread: _Spread) -> float:
     if len(sums) <= EXACT_GROUPS:
         exact = sign_flips(sums)
     else:
+        # Equal sums have no spread: then only their signs say anything.
         exact = 0.0 if spread.error else 2.0 ** (1 - len(sums)) if value else 1.0
     if not spread.error:
         return exact
@@ -199,6 +200,8 @@ def _p_value(sums: Array, value: float, spread: _Spread) -> float:
     t = value / spread.error
     by_t = float(2 * stdtr(spread.dof, -abs(t)))
     by_hall = float(2 * stdtr(spread.dof, -abs(_transform(t, spread.skew))))
+    # The largest: each of the three errs for some shape of the data, and none should claim too
+    # much.
     return max(exact, by_t, by_hall)
 
 

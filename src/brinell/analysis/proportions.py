@@ -44,10 +44,12 @@ def paired_difference(
     b = wilson(k_b, n, confidence)
     if a is None or b is None:
         return None
+    # The correlation of both outcomes narrows the interval, since most samples agree.
     phi = _phi(both_right, only_a, only_b, neither)
     p_a = k_a / n
     p_b = k_b / n
 
+    # Newcombe's square-and-add: the distances of Wilson's ends, with their correlation.
     def distance(x: float, y: float) -> float:
         """Distance of two deviations with correlation phi."""
         return math.sqrt(max(x * x - 2 * phi * x * y + y * y, 0.0))

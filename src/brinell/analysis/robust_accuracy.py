@@ -96,10 +96,12 @@ def standing_of(manifest: Mapping[str, Any], records: Records) -> Standing | Non
     """
     cells = [grid(records, manifest, str(model["name"])) for model in manifest["models"]]
     above = np.flatnonzero(np.asarray(manifest["eps"]) > 0)
+    # Models that were judged on other samples cannot be ordered.
     if not len(above) or not all(np.array_equal(cells[0].ids, of_model.ids) for of_model in cells):
         return None
 
     robust = np.stack([worst_case(of_model)[:, above] for of_model in cells])
+    # A model without a judged sample has no place in an order.
     if not (robust <= RIGHT).any(1).all():
         return None
     clean = np.stack([of_model.clean for of_model in cells])
@@ -292,6 +294,7 @@ def per_class(
     results = []
 
     for index in np.unique(cells.labels):
+        # A rate of a class is over its own samples, however many the others have.
         members = cells.labels == index
         clean = rates(cells.clean[members, None], [0.0], quantity=quantity)[0]
         robust = rates(worst[members], eps, quantity=quantity)
@@ -425,6 +428,7 @@ def rounding(manifest: Mapping[str, Any]) -> float:
     largest = width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width
 
     values = math.prod(domain["shape"])
+    # All values may be rounded in one direction.
     most: dict[str, float] = {
         "linf": largest,
         "l2": largest * math.sqrt(values),

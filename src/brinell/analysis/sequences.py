@@ -80,6 +80,7 @@ def log_wealth(counts: ValueCounts, mean: Array | float) -> Array:
     """
     means = np.asarray(mean, dtype=np.float64)[..., None]
     shares = stakes(mean)
+    # Logarithms, since the wealth overflows after a few thousand samples.
     log_factors = {
         "zeros": np.log1p(-shares),
         "halves": np.log1p(shares * (0.5 / means - 1)),
@@ -90,6 +91,7 @@ def log_wealth(counts: ValueCounts, mean: Array | float) -> Array:
     for value, factor in log_factors.items():
         count = np.asarray(getattr(counts, value), dtype=np.float64)[..., None]
         by_stake = by_stake + count * factor
+    # The wealth is the mean over all stakes, each of which began with its share.
     return np.asarray(np.logaddexp.reduce(by_stake, axis=-1))
 
 

@@ -161,12 +161,14 @@ def _crossings(standing: Standing, leaders: list[int]) -> Iterator[Statement]:
     places: dict[int, list[int]] = {}
     for budget in budgets:
         first = standing.leaders(budget)
+        # A budget at which a leader is among the first crosses nothing.
         if not set(leaders) & set(first):
             places.setdefault(first[0], []).append(budget)
 
     pairs = len(standing.names) * (len(standing.names) - 1) // 2
     for rival, budgets_of_rival in places.items():
         values = [standing.orders[budget].values for budget in budgets]
+        # Of several budgets the clearest, whose p-value is corrected for all of them.
         budget = max(
             budgets_of_rival, key=lambda index: values[index][rival] - values[index][leaders[0]]
         )

@@ -201,12 +201,14 @@ def _belief(measured: Measured) -> str:
     """How far a figure is to be believed on which no check failed."""
     clean = measured.clean
     last = measured.robust[-1]
+    # At 0 % no check can make the figure lower.
     if not last.k:
         extent = "every sample" if clean.k == clean.n else "every correctly classified sample"
         return f"{measured.subject} is 0 %: {extent} has an adversarial example."
 
     at_most = f"{measured.subject} is at most {_percent(last)}"
     missing = not_made(measured.checks)
+    # In order of what a reader should do first.
     if any(check.reason == TOO_FEW for check in missing):
         return f"{at_most}: no check failed, but {last.n} samples are too few to tell."
     if missing:
@@ -260,6 +262,7 @@ def statement(criterion: str, measured: Measured) -> str:
         )
 
     share = f"{_percent(last)} of the inputs do not meet {criterion}"
+    # Without an input that could be attacked no attack says anything.
     if not clean.k:
         return f"Every clean input meets {criterion}, so nothing was attacked."
     if last.eps == 0:

@@ -60,6 +60,7 @@ class Verbs(TyperGroup):
         """Write the panels."""
         names = {verb for verbs in PANELS.values() for verb in verbs}
         installed = [verb for verb in self.commands if verb not in names]
+        # One column for all panels, so that the helps stand below each other.
         limit = formatter.width - 6 - max(map(len, self.commands))
         for title, verbs in {**PANELS, "Installed": installed}.items():
             rows = [

@@ -184,6 +184,7 @@ class Command:
             raise RequestError(
                 f"{option('resume')} needs {option('out')}: the folder of the run to go on with"
             )
+        # Verbs that write one file keep no settings beside it.
         keeps_settings = self.study.output is Output.FOLDER
         if self.file is not None or not self.resume or self.out is None or not keeps_settings:
             yield self.file
@@ -301,6 +302,7 @@ def _help(field: Any, study: Study, positional: bool, repeatable: bool) -> str:
     if repeatable:
         text += " May be repeated."
     default = field.default
+    # A default that is empty, or off, is what a reader expects.
     if not field.is_required() and default not in (None, (), "") and default is not False:
         if repeatable:
             default = ", ".join(map(str, default))
@@ -357,6 +359,7 @@ class HelpByPanel(TyperCommand):
         for parameter in self.get_params(ctx):
             is_option = parameter.param_type_name == "option"
             options += is_option
+            # The first options are those that most calls need; the rest stand below.
             title = "Arguments" if not is_option else "Options" if options <= FIRST else "Advanced"
             record = parameter.get_help_record(ctx)
             if record is not None:

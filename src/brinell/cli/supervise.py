@@ -140,11 +140,13 @@ def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:
 
 def _report_no_answer(code: int, forwarded: Sequence[int], fallback: int) -> int:
     """Explain an exit without an answer; returns the exit code."""
+    # A signal that was passed on is what the caller sent, and no failure.
     if -code in forwarded:
         say(f"stopped by {signal.Signals(-code).name}; what was computed is kept")
         return 128 - code
 
     if code < 0:
+        # Linux ends a process that takes the last memory by SIGKILL, and says nothing to it.
         hint = " (memory may be short)" if code == -signal.SIGKILL else ""
         name = signal.Signals(-code).name
         say(
@@ -180,6 +182,7 @@ def _interrupt_once() -> Callable[[int, Any], None]:
         """Interrupt once for signals that arrive together."""
         nonlocal last_time
         current_time = time.monotonic()
+        # A shell sends one signal to the whole group: the child gets it twice.
         if current_time - last_time >= SAME_SIGNAL:
             last_time = current_time
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt

@@ -77,11 +77,13 @@ def with_logits(
             costs["backwards"] += backwards
 
         kinds[name] = None
+        # Clean inputs, since a model answers random ones in ways that look like other kinds.
         samples = _spread_samples(dataset)
         if samples:
             x = dataset.load(samples).to(device or "cpu")
             kinds[name] = recognise_answers(model, x, count).info.answers
 
+    # A kind that could not be told leaves the answers as they are.
     converted = model if kinds[name] is None else LogitModel(model, kinds[name])
     if converted.classes < 2:
         raise ModelError(

@@ -240,6 +240,7 @@ def lines_between(
     """
     classes = logits.argmax(1)
     turns = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
+    # The first sample of each class, then the second of each: all classes are met early.
     order = torch.argsort(turns * logits.shape[1] + classes)
     ways = torch.cdist(batch.x.flatten(1), batch.x.flatten(1)) if nearest else None
 
@@ -314,6 +315,7 @@ def check_margin(
     nearest = description == LEFT
     lines = lines_between(oracle, batch, logits, free=free, most=most, nearest=nearest)
 
+    # Without two classes, lines lead to random inputs and to the opposite corners.
     if not len(lines.ids):
         description = "lines from the inputs, which are all of one class, to others"
         low, high = domain.bounds(batch.x)

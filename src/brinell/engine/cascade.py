@@ -227,6 +227,7 @@ def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:
         if isinstance(count, int) and count >= minimum:
             parts.append(f"{count} {field if count != 1 else field[:-1]}")
 
+    # Settings that the user gave are said, as they may change what the figure means.
     for key, value in options.items():
         words = key.replace("_", " ")
         if key == "loss":

@@ -143,9 +143,11 @@ def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
     history = [shown]
     plain = list[Scores]()
     probabilities = list[Scores]()
+    # From the last tensor back: what decides stands near the end.
     for number, tensor in sorted(mode.tensors.items(), reverse=True):
         scores = tensor.detach().float()
         is_finite = bool(torch.isfinite(scores).all())
+        # Scores that lead elsewhere on a single sample do not decide.
         leads = is_finite and torch.equal(scores.argmax(1), shown.argmax(1))
         if not leads or any(torch.equal(scores, earlier) for earlier in history):
             continue
@@ -190,6 +192,7 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
     random = low + (high - low) * context.rng.fold("deciding scores").uniform(*x.shape[1:])
     count = max(1, min(SAMPLES, context.batch_size // (1 + len(DISTANCES))))
     candidates: list[Scores] | None = None
+    # A few samples first: most models have no such scores, and the second look costs more.
     for few in sorted({min(FIRST_SAMPLES, count), count}):
         points = torch.cat([x[:few], *((x + share * (random - x))[:few] for share in DISTANCES)])
         context.further_forwards += len(points)
@@ -210,6 +213,8 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
                 f"disagree by {disagreement:.2f}"
             )
             best = Repair(candidate, DECIDING_SCORES, text, disagreement)
+        # One that finite differences agree with is good enough; the others would cost as much
+        # again.
         if disagreement <= GOOD:
             break
     return best

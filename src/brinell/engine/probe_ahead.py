@@ -54,6 +54,7 @@ def check_lead(
     reached, from which it counts as ahead: infinite where it broke the sample. It spends at most
     `passes` forwards and backwards on a sample; the text begins with its name, `opening`.
     """
+    # As many passes as the probe had: a step costs a forward and a backward.
     climb: Attack = plugins.build(
         "attack", "apgd", {"loss": "margin", "steps": max(1, passes // 2)}
     )
@@ -61,6 +62,7 @@ def check_lead(
 
     behind = ledger.fooled | (ledger.best.margin >= reach)
     leads, compared = counts
+    # Only some of the samples were compared, so their share stands for all that the probe led on.
     count = round(leads * float((~behind).float().mean()))
     observation = (
         f"{opening}which does not climb the loss, broke {count} of {compared} "

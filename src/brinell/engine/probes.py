@@ -57,6 +57,7 @@ def misled_samples(context: CheckContext) -> tuple[Tensor, Tensor]:
     batch, domain = context.batch, context.domain
     logits, _, grad = context.margin
     low, high = domain.bounds(batch.x)
+    # A small part of the range: the gradient is a promise for its neighbourhood alone.
     width = ((high - low) * LOCAL).expand(1, *domain.shape)
     limit = min(context.eps, float(context.distance.size(width)))
     rng = context.rng.fold("clean")
@@ -66,6 +67,7 @@ def misled_samples(context: CheckContext) -> tuple[Tensor, Tensor]:
     budget = torch.full((len(batch),), eps, device=batch.x.device)
     threat = Threat(distance=context.distance, eps=budget, domain=domain)
     shares = WALK if context.whole is None else FIRST_WALK
+    # Networks may be smooth at the data and not beside them, where attacks go.
     ids, logits, grad, x = _walk(context.oracle, batch, grad, threat, shares)
     context.ends = ids, grad, losses.margin(logits, batch.y[ids])
     if len(ids):

@@ -36,6 +36,7 @@ def open_data(spec: str, *, truth: bool = False) -> Dataset:
         dataset: Dataset = build_source("dataset", expanded)()
     except BoundsError as error:
         name, path, given = plugins.parse(expanded)
+        # Only an archive has options for bounds that could be proposed.
         if name != "npz":
             raise
 
@@ -44,6 +45,7 @@ def open_data(spec: str, *, truth: bool = False) -> Dataset:
 
         refusal = explain(error, write)
         if refusal.instead is not None:
+            # The remedy replaces the spec as the user typed it.
             refusal.instead = spec, refusal.instead[1]
         raise refusal from None
     if not truth:

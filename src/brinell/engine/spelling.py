@@ -112,6 +112,7 @@ def _function_spec(body: str) -> str:
     """
     source, _, name = body.rpartition(":")
     if source.endswith(".py"):
+        # A decorated class is a plug-in of the user's own, which is built in another way.
         plugin_names = [
             node.name
             for node in top_level_statements(Path(source))
@@ -151,6 +152,7 @@ def _folder_plugin(kind: Kind, folder: Path) -> str:
 
     below = _endings(folder, "*/*")
     direct = _endings(folder, "*")
+    # Pictures in subfolders of classes, or beside a list of labels.
     has_labels = (folder / "labels.csv").is_file()
     for name, suffixes in (("image-folder", PICTURES), ("video-folder", VIDEOS)):
         if suffixes & below or (has_labels and suffixes & direct):

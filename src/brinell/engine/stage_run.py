@@ -127,14 +127,17 @@ def attack_group(setting: AttackSetting, task: GroupTask) -> PieceResult:
         try:
             part_rows, part_arrays, extras = run_attack(setting, part)
         except FAILURES as error:
+            # A portion that was too large comes again in smaller ones, and costs no sample its row.
             if portions.comes_again(portion, error):
                 continue
+            # A failure of one sample is recorded with it, and the others go on.
             failed[str(plan.ids[part.index[0]])] = str(error)
             attacked = plan.levels[part.level]
             part_rows = make_rows(setting, part, str(Outcome.FAILED), attacked=attacked)
             part_arrays, extras = {}, Extras()
         records.append(part_rows)
         arrays |= part_arrays
+        # Without extras the time was up: what came before stays.
         is_cut = extras is None
         if extras is None:
             break
@@ -206,9 +209,11 @@ class StageRun:
         for positions in self.plan.wave_positions:
             samples = self.samples[np.isin(self.samples, positions)]
             size = self.plan.group_size
+            # An attack that learns across samples sees all of a wave at once.
             if learns_across(self._stage.attack):
                 size = max(1, len(samples))
             elif self._is_shared:
+                # Smaller groups, so that every worker has one.
                 size = min(size, max(SMALLEST, -(-len(samples) // self._spread)))
             self.queue = GroupQueue(samples, self.queue.broken, size, min(2, self._spread))
             yield from self._attack_wave()

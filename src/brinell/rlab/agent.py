@@ -158,6 +158,7 @@ def load(path: Path) -> Agent:
             f"{path} is no policy: name a file that `brinell train agent` wrote"
         ) from None
 
+    # The header decides before anything is built of the tensors.
     reason = fault(head, AgentHeader)
     if reason:
         raise RequestError(
@@ -237,6 +238,7 @@ class Choice(NamedTuple):
 
 def choose_policy(name: str, kind: Kind) -> Choice:
     """The policy that a setting names for such data; the default is the best that was measured."""
+    # What was measured decides the default, and the reason says where to read it.
     if name != DEFAULT:
         return Choice(name, "it was asked for")
     if kind == "image":

@@ -79,6 +79,7 @@ def variants(
                 f"the data is of kind {domain.kind}: leave it out"
             )
 
+    # A distortion without draws of its own is drawn a fixed number of times.
     return tuple(
         Variant(distortion, severity, draw, not severities)
         for distortion in distortions
@@ -168,6 +169,7 @@ def _check(distortion: Distortion, answer: Any, x: Tensor) -> None:
             distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type"
         )
 
+    # Both ends in one read from the device.
     least, most = torch.stack(torch.aminmax(answer)).tolist()
     if not (math.isfinite(least) and math.isfinite(most)):
         raise _broken(distortion, "answered NaN or infinity")
@@ -470,6 +472,7 @@ def strength_remarks(names: Sequence[str], factors: Tensor, fills: Tensor) -> li
             f"distortions made stronger than at severity 5, to fit eps: {', '.join(grown)}"
         )
 
+    # A distortion that cannot fill the budget ends episodes that only fail.
     weak = [
         f"{name} {fill:.2f}"
         for name, fill in zip(names, fills.tolist(), strict=False)

@@ -196,16 +196,19 @@ class DQN:
         began = time.monotonic()
         reported = self.steps
         while bool(self.environment.alive.any()) and (steps is None or self.steps < steps):
+            # Seconds are looked at between rounds: a round is played to its end.
             if seconds is not None and time.monotonic() - began >= seconds:
                 break
 
             replay = self._collect()
+            # Too few transitions would be learned by heart.
             if self.steps >= self.settings.warm_up:
                 self._update(replay)
             if self.steps >= reported + interval:
                 reported = self.steps
                 yield self._progress(time.monotonic() - began)
 
+        # The end of the training has a point of the curve, whatever the interval.
         if self.steps != reported:
             yield self._progress(time.monotonic() - began)
 

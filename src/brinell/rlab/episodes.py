@@ -325,6 +325,7 @@ class Slots(SlotColumns):
         return cls(
             sample=zeros().long(),
             streams=zeros().long(),
+            # The clean input stands for the present one until the first step.
             x=x.clone(),
             full=x.clone(),
             variant=torch.full((n, patches), CLEAN, device=device),
@@ -470,9 +471,12 @@ def rare_success(outcomes: EpisodeOutcomes, budget: Tensor) -> list[Remark]:
     success = int(outcomes.success.sum())
     interval = wilson(success, n)
     failed = ~outcomes.success & budget.isfinite() & (budget > 0)
+    # A rate whose interval reaches this far says nothing against the distortions.
     if interval is None or interval.high >= RARE or not bool(failed.any()):
         return []
 
+    # A failure with an empty budget would need more steps; one with a full budget needs other
+    # means.
     full = outcomes.size[failed] >= FULL * budget[failed]
     if float(full.float().mean()) <= 0.5:
         return []

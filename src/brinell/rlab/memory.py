@@ -144,12 +144,15 @@ class Memory:
 
     def fit(self) -> None:
         """Fit the network to the clean answers and to those since, once they allow enough steps."""
+        # As many steps as the answers since the last fit pay for.
         steps = int(self._share * self._unlearned) // BATCH
         if not steps or steps < self._least:
             return
+        # Seconds of the processor: other programs on the machine cost nothing here.
         start = time.process_time()
         x, answers = self._pairs()
         self._train(x, answers, steps)
+        # Later fits wait until they learn notably more.
         self._least = self._least or REFIT * steps
         self._unlearned = 0
 

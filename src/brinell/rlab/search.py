@@ -274,12 +274,16 @@ class PatchSearch:
         sample = sample.to(self.alive.device)
         active = self._oracle.active(self._batch.ids[sample])
         alive = active.cpu()
+        # Whether a sample is still open is the oracle's knowledge, which ends an episode before it
+        # begins.
         if not bool(alive.any()):
             return alive
 
         rows = rows[active]
         sample = sample[active]
         x = self._batch.x[sample]
+        # A first episode has the streams of the sample itself, so that restarts change nothing in
+        # it.
         rng = self._rng.select(sample).fold(restart) if restart else self._rng.select(sample)
         self.slots.put(
             rows,
@@ -500,9 +504,11 @@ class PatchSearch:
         """
         fresh = self._on(count.fresh > 0)
         y = self._batch.y[current.sample, None]
+        # The lead of every other class over the true one, whose own is no rival.
         lead = (logits - logits.gather(1, y)).scatter(1, y, -torch.inf)
         margin = self._margin(current, logits, x)
 
+        # The first answer is that to the clean input: it is the start of the margin.
         columns = {
             "clean": torch.where(fresh[:, None], logits, current.clean),
             "lead": torch.maximum(current.lead, lead),
@@ -568,6 +574,7 @@ class PatchSearch:
         patience = self.rules.patience
         window = count.window + later
         idle = torch.where(accepted, 0, count.idle + 1)
+        # An episode whose gains are small looks elsewhere as one without any does.
         idle = torch.where(slow, idle.clamp_min(patience), idle) * later
 
         self.counts.put(
@@ -589,6 +596,7 @@ class PatchSearch:
         counts = self.counts
         later = count.fresh == 0
 
+        # While it refines, an episode looks for closer inputs and not for another place.
         stuck = (counts.idle[host] >= max(1, self.rules.patience)) & (count.refining == 0) & ~hits
         if self.rules.patience and bool(stuck.any()):
             self._lay_wholes(host[stuck])
@@ -596,6 +604,7 @@ class PatchSearch:
             self._note_success(host[success & later])
 
         age = count.age
+        # Surrogates and learned parts are asked anew once the input has moved far enough.
         if self._oracle.surrogates or self._learned:
             moved = (age - counts.looked[host] >= TRUST.every) & (counts.moved[host] > 0)
             due = host[(counts.looked[host] < 0) | moved]
@@ -608,6 +617,7 @@ class PatchSearch:
         self.slots.put(self.rows[index], streams=streams.keys)
 
         refining = counts.refining[host] > 0
+        # A refinement has steps of its own.
         exhausted = torch.where(refining, counts.left[host] <= 0, age + later >= self.rules.steps)
         return exhausted | ~affordable | (success & ~refining)
 
@@ -634,6 +644,7 @@ class PatchSearch:
         size = self._threat.distance.size(current.x - clean)
 
         asked = self._on(self.counts.asked[host])
+        # The first success counts; later ones of the episode are closer ones.
         is_first = ~outcomes.success[sample]
         outcomes.steps[sample] = torch.where(is_first, asked, outcomes.steps[sample])
         outcomes.success[sample] = True
@@ -653,6 +664,7 @@ class PatchSearch:
             self.counts.put(host, left=self.rules.remainder(self.counts.age[host]))
         if self.rules.refine != 0:
             self.counts.put(host, refining=1, pending=1)
+            # From here on only inputs that are closer than this one are of use.
             self.slots.put(rows, radius=SHRINK * size, target=-1)
 
     def _lay_wholes(self, host: Tensor) -> None:
@@ -733,6 +745,7 @@ class PatchSearch:
 
     def _ask_surrogates(self, rows: Tensor, current: Slots) -> Tensor:
         """(m, classes): the weights of the logits whose gradients the posteriors now follow."""
+        # The weights of all classes, since another class may lead after the next step.
         weights = class_weights(
             lambda logits: self._margin(current, logits, current.x),
             current.logits,

@@ -141,11 +141,13 @@ class Posterior:
         self.slopes[rows] = 0
         self._learned[rows] = 0
         self._prior[rows] = 0
+        # Only the surrogates' part of the posterior has a mean to begin with.
         self._prior[rows, self._values :] = self._trust.mean
         self._squares[rows] = 0
         self._count[rows] = 0
         self._number[rows] = 0
         self._scale[rows] = 0
+        # Where all slots begin anew, nothing of the posterior is left.
         if len(rows) == len(self._number):
             self._most = 0
 
@@ -512,6 +514,7 @@ class Predictions:
 def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
     """For each distortion the variants by which it is judged: of its middle severity."""
     groups = []
+    # By identity: two distortions with equal settings are two.
     for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
         own = [variant for variant in variants if variant.distortion is distortion]
         severities = sorted({variant.severity for variant in own})

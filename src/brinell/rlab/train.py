@@ -283,6 +283,7 @@ def _fit(
     rng = rng.fold("probes")
 
     parts = []
+    # As many at once as the agent has slots, so that the memory is that of the training.
     for part in torch.split(torch.arange(len(batch), device=batch.x.device), placement.slots):
         probes = probe(
             oracle,
@@ -312,10 +313,12 @@ def _learn(
     batch, threat, placement, rng = learned
     placement = replace(placement, rules=agent.rules(placement.rules))
     oracle = ledger.oracle().follow(agent.surrogates)
+    # Samples come again until the training ends.
     environment = PatchSearch(oracle, batch, threat, placement, rng, cycle=True)
 
     options = pair_options(placement.variants)
     network = PatchNetwork(options, scale=ADVANTAGE, seed=config.seed).to(batch.x.device)
+    # Ten rounds before the first update, so that transitions of several states are there.
     settings = DQNSettings(warm_up=10 * placement.slots)
     trainer = DQN(settings, network, environment, config.seed)
 
@@ -408,6 +411,7 @@ def validate(
     """
     if not len(batch):
         return None
+    # The comparison is with what a user would have without the training.
     usual = choose_policy(DEFAULT, threat.domain.kind).name
     players = {GREEDY: find_agent(GREEDY)}
     if usual != GREEDY:
