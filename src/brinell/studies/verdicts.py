@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,13 +57,11 @@ def recall(
     # A name may be that of a folder around everything, such as ".".
     names = sorted({name for name in SEPARATORS.split(named) if os.path.exists(name)})
     places = [place for place in map(Path, names) if not Path.cwd().is_relative_to(place.resolve())]
-    code = sorted(Path(bounded.__file__).parents[1].rglob("*.py"))
     question = {
         "request": request.model_dump(mode="json", include={"run", "replay"}),
         "from": [str(folder), str(Path.cwd()), str(call.trust)],
         "files": [_digests(place) for place in (folder, *places)],
-        "verifier": [bounded.digest(file) for file in code],
-        "system": [platform.platform(), *sorted(f"{d.name} {d.version}" for d in distributions())],
+        "verifier": _verifier(),
     }
     digest = hashlib.blake2b(json.dumps(question).encode(), digest_size=16).hexdigest()
     file = cache_folder() / "verdicts" / f"{digest}.json"
@@ -85,3 +84,11 @@ def _digests(place: Path) -> dict[str, str]:
     modules = modules_beside(place) if place.suffix == ".py" and place.is_file() else ()
     files = [place, *modules, *sorted(place.rglob("*"))]
     return {str(file): bounded.digest(file) for file in files if file.is_file()}
+
+
+@cache
+def _verifier() -> list[str]:
+    """Digests of the code of this package, the installed packages, and the system."""
+    code = sorted(Path(bounded.__file__).parents[1].rglob("*.py"))
+    installed = sorted(f"{package.name} {package.version}" for package in distributions())
+    return [*map(bounded.digest, code), *installed, platform.platform()]

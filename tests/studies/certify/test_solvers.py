@@ -275,8 +275,8 @@ def check_marks(result, folder):
         names = [*getattr(block, "columns", ()), *(s.name for s in getattr(block, "series", ()))]
         assert all(name.endswith("†") for name in names if "verifiers" in name)
     brinell.board(folder / "run", out=folder / "site", level="rows")
-    figures = examine(folder / "run", "rows", None)["figures"]
-    assert [rate["k"] for rate in figures[0]["certified"]] == counts[1:]
+    (figures,) = examine(folder / "run", "rows", None)
+    assert [rate.k for rate in figures.certified] == counts[1:]
 
 
 # alpha-beta-CROWN in memory: a stand-in of its package, which looks at a grid
