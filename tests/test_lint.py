@@ -2,6 +2,7 @@
 violation."""
 
 import ast
+import importlib
 import random
 import re
 import shutil
@@ -170,6 +171,16 @@ def test_rooms_above_their_ceiling_and_unreadable_code_are_found(
         over = [line for line in capsys.readouterr().out.splitlines() if line.startswith("over")]
         assert bool(over) is (word is not None), text
         assert word is None or any(word in line for line in over), (word, over)
+
+
+def test_what_a_text_of_the_package_names_can_be_loaded(root):
+    """A class that moves or is renamed takes the texts that name it along."""
+    found = 0
+    for path in (root / "src" / "brinell").rglob("*.py"):
+        for module, name in re.findall(r'"(brinell(?:\.\w+)+):(\w+)"', path.read_text()):
+            assert hasattr(importlib.import_module(module), name), (path, module, name)
+            found += 1
+    assert found > 3
 
 
 def test_dead_links_are_faults(root, tmp_path):

@@ -44,7 +44,7 @@ TASKS = {
     ),
     "detection": TaskRecord(
         opener="brinell.engine.tasks:open_boxes",
-        figures="brinell.analysis.pictures:Boxes",
+        figures="brinell.analysis.pictures:BoxPictures",
         report="brinell.reports.task_reports:BoxReport",
     ),
 }
