@@ -175,12 +175,12 @@ def test_rooms_above_their_ceiling_and_unreadable_code_are_found(
 
 def test_what_a_text_of_the_package_names_can_be_loaded(root):
     """A class that moves or is renamed takes the texts that name it along."""
-    found = 0
+    count = 0
     for path in (root / "src" / "brinell").rglob("*.py"):
         for module, name in re.findall(r'"(brinell(?:\.\w+)+):(\w+)"', path.read_text()):
             assert hasattr(importlib.import_module(module), name), (path, module, name)
-            found += 1
-    assert found > 3
+            count += 1
+    assert count > 3
 
 
 def test_dead_links_are_faults(root, tmp_path):
