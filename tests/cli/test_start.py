@@ -27,6 +27,14 @@ from brinell.engine.toml import parse_request
 plan = make_plan(parse_request(Request, {"data": "digits", "model": MODEL, "samples": 4, "eps": "0.1"}))
 plan.models[0].open().predict(plan.dataset.load(plan.ids))
 """
+FIT = """
+from brinell.datasets.digits import Digits
+from brinell.engine.fit import fit_data
+from brinell.engine.plan import model_opener
+import torch
+data = Digits()()
+assert fit_data(model_opener(MODEL, data)(), data, torch.device("cpu"))[0].forms
+"""
 HELP = """
 from brinell.cli import run
 assert run(["--help"]) == 0
@@ -42,6 +50,7 @@ def test_no_heavy_library_is_imported_before_the_first_pass(tmp_path):
     model = f"MODEL = {str(tmp_path / 'net.py:net')!r}"
     for code, heavy in (
         (f"{model}\n{FIRST_PASS}", HEAVY),
+        (f"{model}\n{FIT}", HEAVY - {"sklearn", "scipy"}),  # which the digits are from
         (HELP, HEAVY | {"torch", "numpy", "pyarrow"}),
     ):
         ending = f"import sys; print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"

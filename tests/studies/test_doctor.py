@@ -13,11 +13,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import brinell
 from _lazy import library
+from _spots import Spots, entries, spots
 from brinell.analysis.statements import Statement
 from brinell.cli import run as cli
 from brinell.datasets.digits import Digits
+from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 from brinell.reports.statements import sentence
 from brinell.studies.doctor import run as doctor
@@ -189,3 +193,28 @@ def test_a_better_form_is_a_statement_on_the_test_that_decides(n, tmp_path, caps
     text = " ".join(capsys.readouterr().out.split())
     assert sentence(statement) in text
     assert ("shown to be better" in text) is statement.supported
+
+
+def test_detectors_and_segmenters_are_judged_on_real_pictures():
+    """Objects at random; a detector that is right, and one that counts classes from 1."""
+    rng = np.random.default_rng(0)
+    pictures = [
+        [(int(place), int(rng.integers(2))) for place in rng.permutation(4)[: rng.integers(1, 5)]]
+        for _ in range(12)
+    ]
+    x, objects = spots(*pictures)
+    data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
+    shifted = nn.Sequential(Spots(), Shifted())
+    for network, is_right in ((Spots(), True), (shifted, False)):
+        model = TorchModel(network, data.domain, data_classes=3, name="net")
+        fit = doctor._fit_of_pictures(data, model, torch.device("cpu"))
+        assert fit.passed is is_right and fit.n > 8 and f"of {fit.n} objects" in fit.text
+        assert fit.forms[0].right == (fit.n if is_right else 0)
+        assert ("with the class minus 1" in fit.text) is not is_right
+
+
+class Shifted(nn.Module):
+    """Candidates with the class plus 1."""
+
+    def forward(self, candidates):
+        return torch.cat((candidates[..., :4], candidates[..., 4:].roll(1, -1)), -1)

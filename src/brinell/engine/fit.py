@@ -40,8 +40,10 @@ FIRST_LOOK = 32
 """Samples after which nothing more is asked of a model that is right on nearly all of them."""
 SAMPLES = 200
 """Most samples on which forms are tried, spread over the classes."""
-ROUNDS = ((16, 8), (64, 3))
+ROUNDS = ((8, 24), (16, 8), (32, 5), (64, 3))
 """Samples of a round, and the forms that go on; the last are asked on all samples."""
+TELLING = 16
+"""Samples from which it shows that no form is right, and which families lead."""
 JOINT_SAMPLES, JOINT_KEPT = 40, 3
 """Samples of each form where the order of the classes is not known either, and the forms that go
 on."""
@@ -350,12 +352,12 @@ class FormSearch:
         for count, most in (*ROUNDS, (n, len(forms))):
             trials = [self._trial(form, min(count, n), reading) for form in pool]
             trials = sorted(trials, key=lambda trial: trial.score)[:most]
-            if count < n and _most(trials) < LEAST_RATE / 2 * count:
+            if TELLING <= count < n and _most(trials) < LEAST_RATE / 2 * count:
                 return []
             # Means and deviations of two families are mixed where both lead.
             pool = [trial.form for trial in trials]
             mixtures = [form for form in mixed if mixes(form, pool[:2])]
-            pool += mixtures if count == ROUNDS[0][0] else []
+            pool += mixtures if count == TELLING else []
         return trials
 
     def _sort_by_order(self, forms: Sequence[InputForm]) -> list[Trial]:

@@ -216,6 +216,11 @@ class FirstLayer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.inputs: Tensor | None = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled here, and True would import all of torch's compiler."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
         if self.inputs is None and name in LAYERS:

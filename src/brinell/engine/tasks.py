@@ -548,8 +548,8 @@ def _entries(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[An
 def check_boxes(
     model: Model, dataset: Dataset, first: Sequence[int], device: torch.device, shown: float
 ) -> None:
-    """Check the answers of a detector to the samples `first`, by their objects and by the boxes with
-    scores above `shown`.
+    """Check the answers of a detector to the samples `first`, by their objects and by the boxes
+    with scores above `shown`.
     """
     form = model.info.output
     if not isinstance(form, BoxForm):
@@ -559,9 +559,13 @@ def check_boxes(
             "decode=FILE.py:FUNCTION names a function that makes them of a raw output"
         )
     if form.classes != len(dataset.classes):
-        remedy = "without a class for the background and a column of objectness, by which scores are multiplied"
+        remedy = (
+            "without a class for the background and a column of objectness, by which scores are "
+            "multiplied"
+        )
         if form.classes == 2:
-            remedy = f"or, if its columns are a score and a class, return score * one_hot(class, {len(dataset.classes)})"
+            line = f"return score * one_hot(class, {len(dataset.classes)})"
+            remedy = f"or, if its columns are a score and a class, {line}"
         raise RequestError(
             f"model {model.name} tells {form.classes} classes apart, and the "
             f"boxes have {len(dataset.classes)}: choose the model of this data, {remedy}"

@@ -94,9 +94,8 @@ def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name
         if len(order) and not 0 <= int(label.min()) <= int(label.max()) < classes:
             raise RequestError(
                 f"{name} answers the class {int(label.max())}, and the data have "
-                f"classes 0 to {classes - 1}: number the "
-                f"classes of the "
-                "model as those of the data, without one for the background"
+                f"classes 0 to {classes - 1}: number them as those of the data, without one for "
+                "the background, such as by labels - 1"
             )
 
         place = torch.arange(len(order), device=x.device)
@@ -167,8 +166,8 @@ def check_corners(
         form = BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4)
         further = mistakes_of_boxes(mended, form, objects, shown)
         raise RequestError(
-            f"{name} answers boxes {', '.join(corners.titles)}, by which they lie on the objects of "
-            f"{len(objects)} pictures: {', then '.join(corners.lines)}"
+            f"{name} answers boxes {', '.join(corners.titles)}, by which they lie on the objects "
+            f"of {len(objects)} pictures: {', then '.join(corners.lines)}"
             + "".join(f"; and then {line}" for line in further[:1])
         )
     # Without it, only boxes that the model itself believes in say anything about their form.
@@ -342,8 +341,6 @@ def mistakes_of_boxes(
 
 
 def is_more(hits: Array, base_hits: Array, rate: float) -> bool:
-    """True if more of the same objects are found (m,) bool than by others, by a paired
-    exact test.
-    """
+    """True if more of the same objects are hit (m,) bool than by others, by a paired exact test."""
     wins, defeats = int((hits & ~base_hits).sum()), int((base_hits & ~hits).sum())
     return exact_test(wins, wins + defeats, 0.5, rate)[0]

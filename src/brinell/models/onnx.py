@@ -156,7 +156,8 @@ class Network:
         elif self._holds_one(random_inputs(domain, 2).numpy()):
             self.batch = 1
             self.notes += (
-                f"{name} holds a batch of one inside, as in a Reshape, and is asked sample by sample",
+                f"{name} holds a batch of one inside, as in a Reshape, and is asked sample by "
+                "sample",
             )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Network":

@@ -2,6 +2,7 @@
 
 With a model and data it tries them on up to 200 samples in the forms in which people mix them up,
 names the form that fits best and the line to type; the exit code is 1 if another form is better.
+Models of masks or boxes are judged by what they show on eight pictures.
 Without, it shows the installation; the exit code is 1 if a package that Brinell needs is missing or
 too old. It attacks nothing and downloads nothing.
 """

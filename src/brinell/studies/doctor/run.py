@@ -24,6 +24,10 @@ from brinell.studies.doctor import DoctorRequest
 from brinell.studies.kit import Call
 
 if TYPE_CHECKING:
+    import torch
+
+    from brinell.core.data import Dataset
+    from brinell.core.model import Model
     from brinell.engine.fit import Fit
 
 PURPOSES = {
@@ -91,7 +95,7 @@ class ModelFit(Result):
     model: str
     """Name of the model."""
     n: int
-    """Number of samples."""
+    """Number of samples; of pixels or objects in some pictures for data with masks or boxes."""
     passed: bool | None
     """False if another form is better, or the accuracy is not the one stated; null if the samples
     are too few to tell."""
@@ -233,8 +237,10 @@ def find_fits(call: Call) -> list[ModelFit]:
 
     if not request.model:
         raise RequestError(f"no model is named: add {option('model', 'model.py:FACTORY')}")
-    plan = open_plan(call)
+    plan = open_plan(call, truth=True)
     device = choose_device(request.device)
+    if plan.dataset.info.truth is not None:
+        return [_fit_of_pictures(plan.dataset, model, device) for model in plan.models.values()]
     fits: list[ModelFit] = []
     for text, model in zip(request.model, plan.models.values(), strict=True):
         spec = "" if text.startswith(f"{IN_MEMORY}:") else text
@@ -268,6 +274,36 @@ def find_fits(call: Call) -> list[ModelFit]:
             )
         )
     return fits
+
+
+def _fit_of_pictures(dataset: "Dataset", model: "Model", device: "torch.device") -> ModelFit:
+    """The fit of a model of masks or boxes, by what it shows on pictures spread over the data.
+
+    Raises:
+        RequestError: its answers are none of such data, or corners in another form.
+    """
+    from brinell.engine.tasks import LOOKED_AT
+    from brinell.studies.tasks import open_task
+
+    last = len(dataset) - 1
+    ids = sorted({round(last * place / (LOOKED_AT - 1)) for place in range(LOOKED_AT)})
+    task = open_task(dataset, model, None, ids, device, "audit")
+    with task.model.info.session(device):
+        answers = task.ask(dataset.load(ids).to(device), 1)
+    columns, mistakes = task.columns(answers, ids), task.mistakes(answers, ids)
+    n = int(columns["valid"].sum())
+    right = n - int(columns["wrong"].sum())
+    text = f"right on {right} of {n} {task.unit}s of {len(ids)} pictures"
+    return ModelFit(
+        model=model.name,
+        n=n,
+        passed=not mistakes,
+        text="; ".join([text, *mistakes]),
+        statement=None,
+        as_good=[],
+        forms_tried=1,
+        forms=[FormRow(form="as given", right=right, line="")],
+    )
 
 
 def compare_forms(fit: "Fit") -> Statement | None:
