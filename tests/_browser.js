@@ -41,6 +41,25 @@
   for (const region of document.querySelectorAll("[role=region], nav")) if (!region.getAttribute("aria-label")) found.push(`no label: ${name(region)}`);
   for (const button of document.querySelectorAll("button, a, summary")) if (!button.textContent.trim() && !button.getAttribute("aria-label")) found.push("a control without a name");
   for (const head of document.querySelectorAll("th")) if (!head.scope) found.push(`no scope: ${name(head)}`);
+  for (const head of document.querySelectorAll("th")) if (!head.textContent.trim()) found.push("a table header without text");
+  for (const field of document.querySelectorAll("input, select, textarea")) if (!field.labels?.length && !field.getAttribute("aria-label")) found.push(`no label: ${field.outerHTML.slice(0, 60)}`);
+
+  // Whoever has keys alone gets everywhere, in the order of the page.
+  const focusable = "a[href], button, input, select, textarea, summary, [tabindex='0']";
+  for (const node of document.querySelectorAll("[tabindex]")) if (node.tabIndex > 0) found.push(`an order of focus of its own: ${name(node)}`);
+  for (const node of document.querySelectorAll("button, a[href], summary, label")) if (node.parentElement.closest("button, a[href], summary")) found.push(`a control in a control: ${name(node)}`);
+  for (const node of document.querySelectorAll("main *")) {
+    const scrolls = /auto|scroll/.test(getComputedStyle(node).overflow) && (node.scrollHeight > node.clientHeight + 1 || node.scrollWidth > node.clientWidth + 1);
+    if (shown(node) && scrolls && !node.matches(focusable) && !node.querySelector(focusable)) found.push(`scrolls by pointer alone: ${name(node)}`);
+  }
+
+  // Lists and roles are what they say.
+  for (const item of document.querySelectorAll("li")) if (!item.parentElement.matches("ul, ol")) found.push(`no list around it: ${name(item)}`);
+  for (const item of document.querySelectorAll("dt, dd")) if (!item.closest("dl")) found.push(`no list around it: ${name(item)}`);
+  for (const list of document.querySelectorAll("dl, ul, ol")) for (const child of list.children) if (!child.matches(list.nodeName === "DL" ? "dt, dd, div" : "li")) found.push(`no item of a list: ${name(child)}`);
+  for (const node of document.querySelectorAll("div[aria-label], span[aria-label], p[aria-label]")) if (!node.getAttribute("role")) found.push(`a label without a role: ${name(node)}`);
+  if (document.querySelectorAll("main").length !== 1) found.push("not one main");
+  if (!document.title.trim()) found.push("no title");
   const ids = [...document.querySelectorAll("[id]")].map(node => node.id);
   ids.filter((id, i) => ids.indexOf(id) < i).forEach(id => found.push(`two elements with the id ${id}`));
   for (const link of document.querySelectorAll("a[href^='#']")) if (!document.getElementById(link.hash.slice(1))) found.push(`leads nowhere: ${link.hash}`);

@@ -62,12 +62,12 @@ def test_every_figure_stands_where_it_belongs(make):
         skip = len(names) > 1
         for m in result.models:
             of_model = [
-                row[skip:] for row in shown["per_class"].rows if not skip or row[0] == m.model
+                row[skip:] for row in shown["per_class"].rows if not skip or row[0] == m.name
             ]
             by_class = {row[0].value: row for row in of_model[1 - skip :]}
             for c in m.per_class:
                 assert by_class[c.name][1:] == [c.clean, *(c.robust[i] for i in above)]
-            stages = [row[skip:] for row in shown["stages"].rows if not skip or row[0] == m.model]
+            stages = [row[skip:] for row in shown["stages"].rows if not skip or row[0] == m.name]
             worked = [stage for stage in m.stages if stage.forwards]
             assert [row[5:8] for row in stages] == [
                 [s.median_queries, s.forwards, s.backwards] for s in worked
@@ -76,7 +76,7 @@ def test_every_figure_stands_where_it_belongs(make):
                 stages[-1][2].value - m.clean_accuracy.value, 9
             )
             outcomes = [
-                row[skip + 1] for row in shown["checks"].rows if not skip or row[0] == m.model
+                row[skip + 1] for row in shown["checks"].rows if not skip or row[0] == m.name
             ]
             assert outcomes.count("passed") == sum(check.passed is True for check in m.checks)
         (samples,) = [block for block in report.blocks if isinstance(block, Samples)]

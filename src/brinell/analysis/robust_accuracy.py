@@ -527,8 +527,8 @@ def class_names(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def class_name(names: Sequence[str], index: int) -> str:
-    """The name of a class; of one beyond the names its number."""
-    return names[index] if 0 <= index < len(names) else str(index)
+    """The name of a class; of one without a name its number."""
+    return (names[index] if 0 <= index < len(names) else "") or str(index)
 
 
 def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:

@@ -120,6 +120,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_join_units,
     )
 
     environment.globals |= {
@@ -141,6 +142,13 @@ def environment() -> jinja2.Environment:
         "slug": slug,
     }
     return environment
+
+
+def _join_units(value: Any) -> Any:
+    """A text in which no line ends between a number and its unit; anything else as it is."""
+    if type(value) is not str:  # HTML of our own is a subclass
+        return value
+    return re.sub(r"(?<=\d) (?=%|×|dB\b|of \d)", NBSP, value)
 
 
 def content(value: Any) -> Markup:

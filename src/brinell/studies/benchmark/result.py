@@ -239,7 +239,7 @@ def _example_tables(result: BenchmarkResult) -> Iterator[Table]:
 
     yield Table(
         title="The adversarial examples",
-        columns=("", "mean", "median", "largest"),
+        columns=("measure", "mean", "median", "largest"),
         rows=[(size.name, size.mean, size.median, size.largest) for size in result.sizes],
         text=f"Over the {counted(result.success.k, 'adversarial example')}; distances are in the "
         f"units of the data.{beside_papers(result.manifest['data']['domain'], result.sizes[0])}",
