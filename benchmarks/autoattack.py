@@ -87,7 +87,7 @@ def reference(
     from autoattack import AutoAttack
 
     settings = {
-        "norm": {"linf": "Linf", "l2": "L2"}[norm],
+        "norm": {"linf": "Linf", "l2": "L2", "l1": "L1"}[norm],
         "seed": options.seeds[0],
         "device": "cpu",
         "verbose": True,

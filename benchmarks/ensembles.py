@@ -1,8 +1,8 @@
-"""Ensembles of attacks side by side: AutoAttack of its authors, of torchattacks and of ART,
-foolbox's attacks together, and ours.
+"""Ensembles of attacks side by side: AutoAttack of its authors, of torchattacks and of ART, the
+attacks of foolbox and of Adversarial Library together, and ours.
 
-    python benchmarks/ensembles.py [--reference CHECKOUT] [--subjects cnn4_pgd resnet4b] [--samples
-    100] [--only ART fast]
+    python benchmarks/ensembles.py [--reference CHECKOUT] [--adversarial-library CHECKOUT]
+    [--subjects cnn4_pgd resnet4b] [--samples 100] [--only ART fast]
 
 All get the same network (no parameter asks for a gradient), the first test images, right or wrong,
 the Linf budget of the network, batches of one size and one seed, each in a separate process. The
@@ -13,7 +13,7 @@ a hook on the module, for all alike; `cpu s` is processor time of the attack alo
 records, stored inputs and report); `over bare` is that over the bare passes: the same batches with
 nothing around them.
 
-- reference: the standard version, of a checkout; left out without one.
+- reference: the standard version, of a checkout; left out without one, as is adversarial-library.
 - torchattacks: its AutoAttack, version standard, one call a batch. It leaves APGD and FAB at 10
   steps where the others have 100.
 - ART: its AutoAttack with all its defaults: APGD on the cross-entropy and on DLR, DeepFool, and
@@ -22,17 +22,21 @@ nothing around them.
 - foolbox: it has no AutoAttack; its documentation (examples/multiple_attacks_pytorch_resnet18.py)
   takes, sample by sample, the best of FGSM, LinfPGD, LinfBasicIterativeAttack,
   LinfAdditiveUniformNoiseAttack and LinfDeepFoolAttack with their defaults.
+- adversarial-library: it has no AutoAttack, but three of its four parts: APGD on the cross-entropy,
+  APGD-T and targeted FAB, with their defaults, each on the samples that are left; Square is missing.
 - standard, fast: ours.
 """
 
 import contextlib
 import io
 import json
+import math
 import sys
 import tempfile
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import measure
 import numpy as np
@@ -114,6 +118,31 @@ def foolbox(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namesp
     return adversarial
 
 
+def adversarial_library(
+    module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace
+) -> Tensor:
+    """The parts of AutoAttack that Adversarial Library has, from a working tree."""
+    sys.path.insert(0, options.adversarial_library)
+    sys.modules.setdefault("visdom", ModuleType("visdom"))  # for curves, which are not drawn here
+    from adv_lib.attacks import apgd, apgd_targeted, fab
+
+    attacks = (
+        partial(apgd, eps=eps, norm=math.inf, loss_function="ce"),
+        partial(apgd_targeted, eps=eps, norm=math.inf),
+        partial(fab, norm=math.inf, ε=eps, targeted_restarts=True),
+    )
+    adversarial = x.clone()
+    for attack in attacks:
+        for rows in (
+            measure.is_right(module, adversarial, y).nonzero()[:, 0].split(options.batch_size)
+        ):
+            examples = attack(module, x[rows], y[rows])
+            legal = (examples - x[rows]).abs().flatten(1).amax(1) <= eps + 1e-6
+            new = legal & ~measure.is_right(module, examples, y[rows])
+            adversarial[rows[new]] = examples[new]
+    return adversarial
+
+
 def cascade(
     name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace
 ) -> Tensor:
@@ -143,7 +172,10 @@ ENSEMBLES = {
     "torchattacks": torchattacks,
     "ART": art,
     "foolbox": foolbox,
+    "adversarial-library": adversarial_library,
 } | OURS
+CHECKOUTS = ("reference", "adversarial_library")
+"""Ensembles that are run from a working tree, under these options."""
 
 
 def child(options: Namespace) -> None:
@@ -213,7 +245,7 @@ def line(name: str, key: str, options: Namespace) -> list[str]:
             "batch_size",
             "seed",
             "threads",
-            *(["reference"] if options.reference else []),
+            *(checkout for checkout in CHECKOUTS if getattr(options, checkout)),
         )
         words += [f"--{option.replace('_', '-')}={getattr(options, option)}" for option in names]
         try:
@@ -233,7 +265,7 @@ def main() -> None:
     counts, hidden = {"samples": 100, "batch_size": 100, "seed": 0}, {"child": "", "inputs": ""}
     options = measure.arguments(
         __doc__,
-        reference="",
+        **dict.fromkeys(CHECKOUTS, ""),
         subjects=["cnn4_pgd", "resnet4b"],
         only=list(ENSEMBLES),
         **counts,
@@ -250,7 +282,8 @@ def main() -> None:
     for key in options.subjects:
         subject = measure.subject(key)
         for name in options.only:
-            if name != "reference" or options.reference:
+            checkout = name.replace("-", "_")
+            if checkout not in CHECKOUTS or getattr(options, checkout):
                 table.add(subject.name, subject.eps_text, name, *line(name, key, options))
     return None
 
