@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from _nights import of_tonight
-from _study_examples import EXAMPLES, finished
+from _study_examples import EXAMPLES, Needs
 from brinell.core.errors import RequestError, StoppedError
+from brinell.studies import register
 from brinell.testing import studies as rules
 
-__all__ = ["finished"]
 CHANGES = ("mkdir", "replace", "unlink", "write_bytes")
 """Methods of paths that change a folder."""
 FAULTS = ("killed before", "killed after", "full")
@@ -71,17 +71,23 @@ def go_on(run, out):
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("finished", sorted(EXAMPLES), indirect=True)
-def test_nothing_is_lost(finished, tmp_path, subtests):
-    verb = finished.study.verb
-    rng = random.Random(zlib.crc32(verb.encode()) + of_tonight(1)[0])
-    for fault in FAULTS:
-        moment, out = rng.randint(1, 2 * finished.writes), tmp_path / fault
-        with subtests.test(f"{verb}, {fault} change {moment}"):
-            code = exit_code_of(finished, out, moment, fault)
-            assert code in (0, STOPPED if fault == "full" else -9)
-            if code:
-                go_on(finished, out)
-            assert rules.rows_match(rules.rows_of(out), finished.rows)
-            assert (out / "report.html").exists()
-            assert not [file.name for file in out.rglob(".*") if file.suffix == ".tmp"]
+def test_nothing_is_lost(tmp_path_factory, subtests):
+    for verb, example in EXAMPLES.items():
+        folder = tmp_path_factory.mktemp("study")
+        run = rules.finish(register.load(verb), example | Needs(folder)(verb), folder)
+        rng = random.Random(zlib.crc32(verb.encode()) + of_tonight(1)[0])
+        for fault in FAULTS:
+            moment = rng.randint(1, 2 * run.writes)
+            with subtests.test(f"{verb}, {fault} change {moment}"):
+                check_fault(run, folder / fault, moment, fault)
+
+
+def check_fault(run, out, moment, fault):
+    """A process with a fault, and the call that goes on, leave what an undisturbed call leaves."""
+    code = exit_code_of(run, out, moment, fault)
+    assert code in (0, STOPPED if fault == "full" else -9)
+    if code:
+        go_on(run, out)
+    assert rules.rows_match(rules.rows_of(out), run.rows)
+    assert (out / "report.html").exists()
+    assert not [file.name for file in out.rglob(".*") if file.suffix == ".tmp"]
