@@ -52,6 +52,8 @@ PICTURES = {
     "claim": Picture(f"{GUIDES}/claims.md", "claim", HERO),
     "explain": Picture(f"{GUIDES}/explanations.md", "explain", "figure.example"),
     "epsilon": Picture(f"{GUIDES}/which-eps.md", "epsilon", CARD),
+    "detectors": Picture(f"{GUIDES}/detectors.md", "audit", HERO),
+    "hardening": Picture(f"{GUIDES}/hardening.md", "harden", HERO),
     "gate": Picture(f"{GUIDES}/ci-gate.md", "audit", "#class-by-class-over-the-budgets"),
     "region": Picture(
         f"{GUIDES}/models-and-data.md", 'audit --data "digits?region', ".opened .views"
@@ -70,7 +72,8 @@ def make_page(name: str, picture: Picture) -> Path:
     folder.mkdir()
     with contextlib.chdir(folder):
         write_files()
-        text = (ROOT / picture.document).read_text(encoding="utf-8")
+        document = (ROOT / picture.document).read_text(encoding="utf-8")
+        text = re.sub(r" \\\n +", " ", document)  # commands of several lines
         blocks = re.findall(r"(?:^    brinell .*\n)+", text, flags=re.MULTILINE)
         start = f"    brinell {picture.command}"
         block = next(block for block in blocks if start in block)

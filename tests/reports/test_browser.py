@@ -209,7 +209,7 @@ def test_five_questions_are_answered_by_mouse(
         row = tab.locator("#class-by-class-over-all-studies tbody tr").nth(3)
         heads = tab.locator("#class-by-class-over-all-studies thead th").all_inner_texts()
         cells = dict(zip(heads, row.locator("th, td").all_inner_texts(), strict=True))
-        (loss,) = [c for c in corrupted.per_model[0].per_class if c.class_ == 3]
+        (loss,) = [c for c in corrupted.models[0].per_class if c.class_ == 3]
         assert f"{100 * loss.accuracy:.1f}" in cells["corrupted"]
         proven = proofs.per_class[3].certified[-1].value
         assert f"{100 * proven:.1f}" in cells["proven at 6/255"]
@@ -230,6 +230,40 @@ def test_five_questions_are_answered_by_mouse(
         assert "2/255 by FGSM" in opened or "6/255 by FGSM" in opened
         sizes = "all => all.map(one => one.naturalWidth)"
         assert tab.locator(".opened img").evaluate_all(sizes) == [8, 8, 8]
+
+
+def test_a_cell_of_a_transfer_opens_its_examples(browser, transfer_run):
+    page = transfer_run / "report.html"
+    check_everywhere(browser, page)
+    with open_page(browser, page) as tab:
+        cell = tab.locator("#accuracy-source-by-victim tbody tr").nth(1).locator("td").nth(1)
+        k, n = map(int, re.findall(r"(\d+).of.(\d+)\)", cell.get_attribute("title"))[0])
+        cell.click()
+        number, _ = counted(tab)
+        tab.locator(".choose select[name=outcome]").select_option("wrong")
+        assert number <= n - k <= number + counted(tab)[0]
+        assert tab.locator(".choose input[type=range]").count() == 0, "there is one budget"
+        sizes = "all => all.map(one => one.naturalWidth)"
+        tab.locator(".choose select[name=outcome]").select_option("broken")
+        assert tab.locator(".opened img").evaluate_all(sizes) == [8, 8, 8]
+
+
+def test_pictures_with_masks_and_boxes_follow_the_budget(browser, masks_run, boxes_run):
+    for run in (masks_run, boxes_run):
+        page = run / "report.html"
+        check_everywhere(browser, page)
+        figures = {entry.sample: entry for entry in brinell.open(run).pictures}
+        with open_page(browser, page) as tab:
+            assert counted(tab) == (len(figures), len(figures))
+            slider = tab.locator(".choose input[type=range]")
+            slider.focus()
+            for key, level in (("Home", 0), ("End", -1)):
+                tab.keyboard.press(key)
+                text = tab.locator(".opened").inner_text()
+                sample = int(re.findall(r"Sample (\d+),", text)[0])
+                assert f"{figures[sample].robust[level]} of {figures[sample].n} " in text
+            tab.locator("#class-by-class tbody th").first.click()
+            assert tab.locator(".choose select[name=class]").input_value() != ""
 
 
 def test_the_address_keeps_what_is_shown(browser, single_page):
