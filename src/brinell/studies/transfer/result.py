@@ -173,6 +173,8 @@ def can_rank(source: SourceFacts, models: Sequence[str]) -> bool:
 
 def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) -> list[str]:
     """What `n` samples cannot show, of the sources made here and of cells."""
+    # A claim about two sources rests on the models that neither was made on: two models leave one
+    # at most, and no rank.
     of_sources = (
         pairs(sum(can_rank(source, models) for source in sources)) if len(models) > 2 else 0
     )
@@ -535,6 +537,7 @@ def statements_of(sources: Sequence[SourceResult], eps_text: str) -> list[Statem
     if not ranked:
         return []
 
+    # Sources may share rank 1: the one surely at it goes before one that may be at it.
     first, rank = max(ranked, key=lambda entry: (entry[1].high == 1, entry[0].success or 0.0))
     if rank.low > 1 or rank.value > min(entry.value for _, entry in ranked):
         return []

@@ -204,6 +204,7 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
 def _attack_stage(
     request: TransferRequest, plan: Plan, distance: Distance, members: Sequence[str]
 ) -> Stage:
+    # A cascade gives later attacks what earlier ones left, so its examples are of no one attack.
     stages = build_stages((request.attack or USUAL,))
     if len(stages) != 1 or stages[0].waits:
         raise RequestError(
@@ -230,6 +231,7 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
     """Slices of the examples of each source made here, then the answers of each model to all
     sources.
     """
+    # Slices, so that a run that is stopped loses one slice at most.
     making = [
         Piece(
             name=f"source {number + 1} of {len(plan.facts.sources)}: {source.name}, "

@@ -35,10 +35,14 @@ def samples_block(
     sources = [source.name for source in facts.sources]
     by = np.array([sources.index(str(name)) for name in answers.source], dtype=np.int64)
     is_fooled = (answers.pred != answers.label) & (answers.clean_pred == answers.label)
+    # An example is a source and a sample: `unique` numbers the pairs, and `bincount` gives each
+    # answer the number of models its example fools.
     pairs = np.column_stack([by, answers.sample_id])
     examples, inverse = np.unique(pairs, axis=0, return_inverse=True)
     example = inverse.ravel()
     fooled = np.bincount(example, is_fooled)[example]
+    # `lexsort` sorts by its last key first: most models fooled, then answers to one example
+    # together.
     order = np.lexsort((example, -fooled))[:MOST].tolist()
 
     size = answers.l2 if norm == "l2" else answers.linf

@@ -187,6 +187,7 @@ def summarise(folder: Folder[TransferRows]) -> TaskTransferResult:
     figures: type[Pictures] = part_of(facts.task, "figures")
     pictures = figures(rows.answer, places, first, least_score=facts.least_score)
 
+    # The clean inputs have neither source nor aim, and come first.
     sets = [("", "")]
     for source in facts.sources:
         sets += [(source, aim) for aim in dict.fromkeys(rows.aim[rows.source == source].tolist())]
