@@ -184,10 +184,11 @@ def test_counts_agree_in_number():
         ), text
 
 
-def test_what_is_shown(tmp_path):
+def test_what_is_shown(tmp_path, monkeypatch):
     """The pages and tables of three models with figures that all differ: two verified, one of them
-    proven, and a claim.
+    proven, and a claim. Their folders, from which a dossier is made, are none.
     """
+    monkeypatch.setattr("brinell.studies.board.run._with_dossier", lambda report, folders: report)
     rng = np.random.default_rng(4)
     common = {
         "data_digest": "x",
