@@ -58,10 +58,10 @@ def test_what_does_not_fit_ends_in_one_line(tmp_path, capsys):
 def test_a_patch_is_audited_and_verified(tmp_path, ask, capsys):
     words = ["audit", "--norm", "patch", "--eps", "1:3:3", "--samples", "12"]
     code, answer = ask(*words, "--out", str(tmp_path / "run"))
-    assert code == 0 and [rate["eps"] for rate in answer["robust_accuracy"]] == [1, 2, 3]
-    assert [rate["k"] for rate in answer["robust_accuracy"]] == sorted(
-        (rate["k"] for rate in answer["robust_accuracy"]), reverse=True
-    )
+    rates = answer["models"][0]["robust_accuracy"]
+    assert code == 0 and [rate["eps"] for rate in rates] == [1, 2, 3]
+    counts = [rate["k"] for rate in rates]
+    assert counts == sorted(counts, reverse=True)
 
     run = Run.open(tmp_path / "run")
     assert has_broken(run.rows).any()

@@ -75,6 +75,7 @@ class PatchAPGD(EveryKind):
                 inner, content, limits = square_problem(
                     oracle, inputs, limits, numbers, side, Linf()
                 )
+                assert content.start is not None
                 content = replace(content, x=content.start)
                 count = numbers.shape[1]
                 top = best_rows(inner, content.x, count, self.places, loss).flatten()

@@ -376,8 +376,8 @@ class RLAB(EveryKind):
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         for side, rows in squares.by_side(threat.eps):
-            part = select_rows(rows, batch, threat, rng)
-            self._search_squares(agent, oracle, *part, side)
+            inputs, limits, streams = select_rows(rows, batch, threat, rng)
+            self._search_squares(agent, oracle, inputs, limits, streams, side)
         unused = [Remark("memory", "a memory is not used within patches")] * self.learns_across
         return Extras(remarks=[*self._remarks(threat.domain.kind), *unused])
 

@@ -14,7 +14,7 @@ from torch import Tensor
 def by_side(eps: Tensor) -> Iterator[tuple[int, Tensor]]:
     """Each side within eps (n,), from 1 on, and the rows (m,) whose squares have it."""
     sides = eps.floor()
-    for side in sides[sides >= 1].unique().tolist():
+    for side in torch.unique(sides[sides >= 1]).tolist():
         yield int(side), (sides == side).nonzero()[:, 0]
 
 
