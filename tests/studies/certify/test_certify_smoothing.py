@@ -69,7 +69,9 @@ def test_radii_come_near_the_true_distance_from_below(linear, tmp_path):
     share = stats.norm.cdf(distance / SIGMA)
     assert -0.07 < (low - share)[told].min() and (low - share)[told].max() < 0.02
     assert set(outcome[:5][distance[:5] > 0.1].ravel()) == {"wrong"}
-    assert result.n == 60 and result.models[0].startswith("smoothed ") and result.distance == "l2"
+    assert (
+        result.n == 60 and result.models[0].name.startswith("smoothed ") and result.distance == "l2"
+    )
     assert [rate.eps for rate in result.certified] == [0, 0.25, 0.5, 0.75, 1] and not result.robust
     values = [rate.k for rate in result.certified]
     assert values == [
