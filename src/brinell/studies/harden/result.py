@@ -44,6 +44,7 @@ from brinell.reports.values import (
     PValue,
     Report,
     Series,
+    Step,
     Table,
 )
 from brinell.store import parquet, rows
@@ -249,6 +250,11 @@ class HardenResult(FolderResult):
             f"{counted(facts.trained_on, 'sample')} of "
             f"{train.name}; audited on {counted(self.comparison.n, 'sample')} of {self.data}",
             sentences=sentences(self),
+            steps=[
+                Step(
+                    "Have the figures made again before you pass them on.", "brinell verify FOLDER"
+                )
+            ],
             blocks=[
                 Curve(
                     title="Robust accuracy over eps, before and after",
