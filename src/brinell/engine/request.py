@@ -161,7 +161,7 @@ class BaseRequest(BaseModel):
     @classmethod
     def _settle_norm(cls, values: Any) -> Any:
         """The budget that a norm states, and the cascade of a norm in which `fast` does not work."""
-        norm = values.get("norm")
+        norm = values.get("norm") if isinstance(values, dict) else None
         if not isinstance(norm, str) or cls.names_of("norm") is None:
             return values
         name, eps = split_budget(norm, values.get("eps"))
