@@ -10,6 +10,7 @@
     priors       the shipped prior, or another that is fitted to several networks
     surrogates   other networks' gradients: what they save
     beats        the same on heartbeats, with networks that it trains
+    filters      a board of distortions, random placement beside each
 
 and those of `run.py`: probes, equal.
 """
@@ -34,6 +35,7 @@ RUNS = {
     ): "--images 5 --fits 5",
     "--study surrogates": "--cases kind --samples 2",
     "--study beats": "--samples 2 --queries 20 --steps 20",
+    "--study filters --kinds image": "--samples 2 --queries 10",
     "--study memory": "--images 40 --samples 2 --budgets 2 --share 0.02",
 }
 SCRIPTS = (
@@ -46,6 +48,7 @@ SCRIPTS = (
     "surrogates",
     "beats",
     "memory",
+    "filters",
 )
 """Studies in a separate module each, with further options; `photographs.py` holds two."""
 
