@@ -39,6 +39,9 @@ from brinell.inputs import models_of
 from brinell.models._answers import recognise_answers
 from brinell.parameters import AnyModel, Eps, Labels, Norm
 
+RECOGNISED = 16
+"""Inputs at most by whose answers the kind of a model's answers is recognised."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttackResult:
@@ -185,8 +188,10 @@ def attack(
     # Neither autocast, nor inference mode, nor a default type of the caller may change figures.
     no_autocast = torch.autocast(inputs.x.device.type, enabled=False)
     with torch.inference_mode(False), no_autocast, float32_tensors():
+        # A copy made here is no inference tensor, and the caller's own stays as it is.
         clean = inputs.x.clone()
-        models = models_of(model, inputs.dataset, "", in_order=False, **options)
+        # The inputs are the data, so no spec is opened; answers keep the order of the classes `y`.
+        models = models_of(model, inputs.dataset, spec="", in_order=False, **options)
         if len(models) != 1:
             raise RequestError(
                 "brinell.attack takes one model in memory: for a spec, or for "
@@ -198,7 +203,7 @@ def attack(
         home = clean.device if parameter is None else parameter.device
         with model_session(models[0]):
             clean, labels = clean.to(home), labels.to(home)
-            recognised_model = recognise_answers(models[0], clean[: min(len(clean), 16)])
+            recognised_model = recognise_answers(models[0], clean[:RECOGNISED])
             radii = parse_radii(eps, len(clean), distance, inputs.domain, stages, home)
             sizer = BatchSizer(settings.batch_size or len(clean), _warn)
 

@@ -279,17 +279,17 @@ def claims_in(model: type[BaseModel]) -> Iterator[tuple[str, Claimed]]:
         if marks:
             yield field.alias or name, marks[0]
         else:
-            for nested in _models_in(field.annotation):
+            for nested in models_in(field.annotation):
                 for inner, mark in claims_in(nested):
                     yield f"{name}.{inner}", mark
 
 
-def _models_in(hint: Any) -> Iterator[type[BaseModel]]:
+def models_in(hint: Any) -> Iterator[type[BaseModel]]:
     """The models that a type names."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         yield hint
     for part in get_args(hint):
-        yield from _models_in(part)
+        yield from models_in(part)
 
 
 def is_claimed(hint: Any, place: Sequence[str | int]) -> bool:

@@ -3,12 +3,12 @@
 import textwrap
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from brinell.core.record import Records, claimed_columns
-from brinell.manifest import claims_in
+from brinell.manifest import claims_in, models_in
 from brinell.store.run_manifest import RunManifest
 
 
@@ -69,20 +69,15 @@ class ClaimingResult(Result):
         return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))}
 
 
-def _claimed_fields(model: type[BaseModel], words: frozenset[str], prefix: str) -> Iterator[str]:
-    """Paths of the fields of a model, and of the models in it, whose names are among `words`."""
+def _claimed_fields(
+    model: type[BaseModel], claimed_names: frozenset[str], prefix: str
+) -> Iterator[str]:
+    """Paths of the fields of a model, and of the models in it, whose names are `claimed_names`."""
     for name, field in model.model_fields.items():
         path = f"{prefix}{name}"
-        if name in words:
+        if name in claimed_names:
             yield path
         else:
-            for part in _models_in(field.annotation):
-                yield from _claimed_fields(part, getattr(part, "words", words), f"{path}.")
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that the type of a field names."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models_in(part)
+            for part in models_in(field.annotation):
+                names = getattr(part, "words", claimed_names)
+                yield from _claimed_fields(part, names, f"{path}.")

@@ -76,13 +76,15 @@ class FAB(EveryKind):
     def cost(self, classes: int) -> tuple[int, int]:
         """A run linearises its start, tests and linearises each point, and tests the last."""
         rivals = min(self.targets or MOST_RIVALS, classes - 1)
-        forwards_before = int(self._chooses(classes))
+        forwards_before = int(self._ranks_by_logits(classes))
         runs = self.restarts * (rivals if self.targets else 1)
         abreast = 1 if self.targets else rivals
         return forwards_before + 2 * self.steps * runs, self.steps * runs * abreast
 
-    def _chooses(self, classes: int) -> bool:
-        """True if the rivals depend on the logits of the clean input."""
+    def _ranks_by_logits(self, classes: int) -> bool:
+        """True if the logits of the clean input decide which classes are aimed at, or in which order:
+        if there are more other classes than one run looks at.
+        """
         return classes - 1 > (1 if self.targets else MOST_RIVALS)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -112,13 +114,16 @@ class FAB(EveryKind):
                 self._run(oracle, walk)
 
     def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
-        """(n, k): the classes to aim at, the most likely first, or the target class alone."""
+        """(n, k): the classes to aim at, or the target class alone; the most likely first where not
+        all are looked at in one run.
+        """
         if isinstance(threat.criterion, Targeted):
             return threat.criterion.classes[:, None]
         count = min(self.targets or MOST_RIVALS, oracle.classes - 1)
-        if self._chooses(oracle.classes):
+        if self._ranks_by_logits(oracle.classes):
             scores = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
             return scores.topk(count, dim=1).indices
+        # All other classes, in order: skip the true one.
         ranks = torch.arange(count, device=batch.y.device)
         return ranks + (ranks >= batch.y[:, None])
 

@@ -101,13 +101,13 @@ class _RaySearch:
         self._stage = torch.zeros(n, dtype=torch.int64, device=device)
         self._block = torch.full((n,), -1, dtype=torch.int64, device=device)
         """Block whose signs are flipped; -1 while the first direction, all ones, is tried."""
-        self._vain = torch.zeros(n, dtype=torch.int64, device=device)
+        self._flips_since_nearer = torch.zeros(n, dtype=torch.int64, device=device)
         """Blocks of the last stage in succession that came no nearer."""
 
     @property
     def has_ended(self) -> Tensor:
         """(n,) bool: samples of which every block of the last stage came no nearer."""
-        return self._vain >= self._d
+        return self._flips_since_nearer >= self._d
 
     def keep(self, active: Tensor) -> bool:
         """Drop the samples that are not active (n,) bool; returns False if none is left."""
@@ -125,7 +125,7 @@ class _RaySearch:
                 "_bisecting",
                 "_stage",
                 "_block",
-                "_vain",
+                "_flips_since_nearer",
                 "_resolution",
             ):
                 setattr(self, name, getattr(self, name)[active])
@@ -158,8 +158,10 @@ class _RaySearch:
         self._best = torch.where(nearer[:, None], self._direction, self._best)
         self._radius = torch.where(nearer, self._upper, self._radius)
         self._bisecting = bisected & ~complete
+
+        # Flips of the last stage alone count; block -1 is the first direction, before any flip.
         is_last = complete & (self._block >= 0) & (self._stage == self._last_stage)
-        self._vain = torch.where(nearer, 0, self._vain + is_last.long())
+        self._flips_since_nearer = torch.where(nearer, 0, self._flips_since_nearer + is_last.long())
         self._advance(complete.nonzero()[:, 0])
 
     def _advance(self, rows: Tensor) -> None:

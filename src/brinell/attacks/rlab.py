@@ -40,6 +40,7 @@ from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
 from brinell.rlab.distort import (
+    DRAW_STREAM,
     SEVERITIES,
     Variant,
     extremes,
@@ -184,7 +185,7 @@ class RLAB(EveryKind):
         stream = Streams.of(0, torch.zeros(1, dtype=torch.int64))
         low, high = domain.bounds()
         x = domain.clamp(low + (high - low) * stream.uniform(*domain.shape))
-        vet(variants, x, stream.fold("filters"), domain=domain)
+        vet(variants, x, stream.fold(DRAW_STREAM), domain=domain)
 
         agent = self.agent(domain.kind)
         self._check_data(agent, domain)
@@ -241,8 +242,8 @@ class RLAB(EveryKind):
         variants = self.variants(domain)
         ends = extremes(domain)
         # Dark, bright and grey inputs find divisions by what an input holds.
-        vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold("filters"), domain=domain)
-        vet(variants, x, rng.fold("filters"), domain=domain)
+        vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold(DRAW_STREAM), domain=domain)
+        vet(variants, x, rng.fold(DRAW_STREAM), domain=domain)
 
         names = [*public_names(self.placed(domain)).values()]
         factors, fills = strengths(variants, x, threat, rng)

@@ -36,7 +36,7 @@ MEGABYTES = 24
 """Size of the coefficients that are passed through the network at a time."""
 
 
-def unit(value: Tensor) -> float:
+def rounding_unit(value: Tensor) -> float:
     """Twice the largest relative error of one operation in the precision of a value."""
     return torch.finfo(value.dtype).eps
 
@@ -70,7 +70,7 @@ class Ball:
         """The smallest box that holds the ball, rounded outwards."""
         eps = self.eps.reshape(-1, *[1] * (self.x.dim() - 1))
         # The ends are rounded themselves.
-        slack = unit(self.x) * 4 * (self.x.abs() + eps)
+        slack = rounding_unit(self.x) * 4 * (self.x.abs() + eps)
         low = torch.maximum(self.x - eps - slack, self.low)
         high = torch.minimum(self.x + eps + slack, self.high)
         return low, high
@@ -173,7 +173,7 @@ class Relaxation:
                 pending[j] = part
 
         bounds, allowance = self._concretized(pending, constant, rounding)
-        self._record(node, rows, allowance)
+        self._record_allowance(node, rows, allowance)
         return bounds
 
     def _concretized(
@@ -184,13 +184,15 @@ class Relaxation:
             least, size = self._concretize(k, rows)
             constant = constant + least
             rounding = rounding + (rows.additions + EXTRA) * size
-        allowance = (
-            unit(self.ball.x) * rounding
-            + unit(constant) * len(self.graph.nodes) * constant.detach().abs()
-        )
+        # Roundings of the coefficients and products, whose sizes carry no gradient (`_size`).
+        of_products = rounding_unit(self.ball.x) * rounding
+        # The constant is a sum of about one term from each node. Its size carries no gradient
+        # either: lines are chosen for tight bounds, not for small roundings.
+        of_sum = rounding_unit(constant) * len(self.graph.nodes) * constant.detach().abs()
+        allowance = of_products + of_sum
         return constant - allowance, allowance
 
-    def _record(self, node: int, rows: LinearForms, allowance: Tensor) -> None:
+    def _record_allowance(self, node: int, rows: LinearForms, allowance: Tensor) -> None:
         """Note the largest allowance for rounding in a bound on scores, sample by sample."""
         if node != len(self.graph.nodes) - 1:
             return
@@ -206,7 +208,7 @@ class Relaxation:
         """(rows,): lower bounds of functions of the value of a node from its range alone."""
         zero = rows.a.new_zeros(len(rows.a), dtype=torch.float64)
         bounds, allowance = self._concretized({node: rows}, zero, zero)
-        self._record(node, rows, allowance)
+        self._record_allowance(node, rows, allowance)
         return bounds
 
     def select(self, sample: Tensor) -> "Relaxation":
@@ -242,7 +244,7 @@ class Relaxation:
         # On an l2 ball the inequality of Cauchy and Schwarz may be tighter than the box.
         if node == 0 and self.ball.norm == "l2":
             # The dual norm, rounded up.
-            length = rows.a.flatten(1).norm(dim=1) * (1 + rows.a[0].numel() * unit(rows.a))
+            length = rows.a.flatten(1).norm(dim=1) * (1 + rows.a[0].numel() * rounding_unit(rows.a))
             centre = total(rows.a * rows.pick(self.ball.x))
             least = torch.maximum(least, centre - self.ball.eps[rows.sample] * length)
 
@@ -294,7 +296,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
             _extend_exact(k, spec, box, exact)
 
         # Every operation rounds; ranges are widened by what all roundings together can change.
-        slack = unit(low) * (roundings + EXTRA) * products
+        slack = rounding_unit(low) * (roundings + EXTRA) * products
         state.ranges.append((least - slack, most + slack))
         state.largest.append(products)
 

@@ -287,6 +287,7 @@ class Probability(PlainCriterion):
         if self.wrong_class is not None and self.wrong_above is not None:
             return log_odds(logits, torch.full_like(y, self.wrong_class)) - _logit(self.wrong_above)
 
+        # Both must hold: misclassified, and below the threshold.
         assert self.true_below is not None
         return torch.minimum(
             losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y)

@@ -34,6 +34,9 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
 Error = Literal["missed", "false", "mislabelled", "misplaced"]
+UNSUPPRESSED = 1.0
+"""The limit of overlap of a model whose boxes passed its own suppression: nothing more is
+dropped."""
 MATCHED = 0.4
 """Overlap from which losses take a candidate for one of an object: below `MATCH`, so that no
 candidate escapes by a small shift."""
@@ -49,6 +52,11 @@ class BoxForm:
     """C."""
     limit: float = 0.45
     """Overlap above which the lower of two boxes of one class is dropped."""
+
+    @property
+    def is_final(self) -> bool:
+        """True if the boxes passed the model's own suppression."""
+        return self.limit == UNSUPPRESSED
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -333,13 +333,15 @@ class Ledger:
         k = classes.shape[1]
 
         def derive(
-            criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, classes: Tensor
+            criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, rivals: Tensor
         ) -> tuple[Tensor, Tensor]:
             logits = criterion.logits_for_attack(logits, y)
-            lead = logits.gather(1, classes) - logits.gather(1, y[:, None])
+            lead = logits.gather(1, rivals) - logits.gather(1, y[:, None])
             # The graph is needed until the last class.
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
-            return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
+            # A single gradient is not copied, as a stack would.
+            grad = grads[0][:, None] if k == 1 else torch.stack(grads, 1)
+            return lead.detach(), grad
 
         return Differences(*self._differentiate(ids, x, derive, (classes,), "float32", backwards=k))
 

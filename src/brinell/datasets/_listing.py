@@ -320,6 +320,7 @@ def one_size(
 
 def picture_path(folder: Path, name: str, table: object) -> Path:
     """The path of a picture in images/ that a table names."""
+    # Only checked: people link images/ to another disk, so that links may lead out of the folder.
     bounded.path_inside(folder, f"images/{name}", table, links=True)
     path = folder / "images" / name
     if not path.is_file():

@@ -160,16 +160,17 @@ class _Clips(LazyRows):
     def _frame_numbers(self, file: Path, count: int, index: int) -> range:
         """The frames of a clip, in a video of so many frames."""
         settings = self._settings
-        spans = (settings.frames - 1) * settings.stride + 1
-        latest = count - spans
+        span = (settings.frames - 1) * settings.stride + 1
+        latest = count - span
         if latest < 0:
             raise UnreadableError(
                 f"{file} has {count} frames, and a clip of {settings.frames} "
-                f"frames at stride {settings.stride} needs {spans}; "
+                f"frames at stride {settings.stride} needs {span}; "
                 "take fewer frames, a smaller stride, or leave it out"
             )
+        # Middle of the clip's part of the video, of `clips` equal parts.
         start = latest * (2 * (index % settings.clips) + 1) // (2 * settings.clips)
-        return range(start, start + spans, settings.stride)
+        return range(start, start + span, settings.stride)
 
     def _pixels(self, frame: Any, file: Path) -> Array:
         """(height, width, 3) uint8."""

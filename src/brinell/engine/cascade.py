@@ -66,8 +66,14 @@ class Turn:
     def spared_samples(
         self, clean: Array, nearest: Array, last: Array, *, draw: Array, waits: bool
     ) -> Array:
-        """(n,) bool: the samples that are not attacked, by a number `draw` (n,) from 0 to 1 for
-        each and the leads of `State`.
+        """(n,) bool: the samples that are not attacked.
+
+        Args:
+            clean: (n,) lead of the true class on the clean input, positive where it is right.
+            nearest: (n,) largest lead of a wrong class so far, negative short of the boundary.
+            last: (n,) the same for the previous stage; both as in `State`.
+            draw: (n,) a number from 0 to 1 for each sample, which `share` is compared with.
+            waits: True if the condition of `when` is not met.
         """
         spared = (draw >= self.share) | waits
         for share, lead in ((self.within, nearest), (self.last, last)):

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MOST_BUDGET = 1e30
 """Largest budget, which float32 holds with its sums."""
 MOST_POINTS = 10_000
+DECIMAL_COMMA = re.compile(r"(?<![\deE./:,+-])(\d+),(\d+)(?![\deE./:,])|(\d+),(0\d+)")
+"""A comma that may stand for a decimal point: `0,3` between two whole numbers that are all there
+is, or `1,05` before a number that starts with 0. `1/255,2/255` and `0.1,0.2` are lists."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def parse_budget(text: str) -> float:
 
 def parse_eps(text: str) -> Budgets:
     """Parse budgets."""
-    if comma := re.search(r"(?<![\deE./:,+-])(\d+),(\d+)(?![\deE./:,])|(\d+),(0\d+)", text):
+    if comma := DECIMAL_COMMA.search(text):
         whole, decimals = (part for part in comma.groups() if part)
         raise RequestError(
             f"eps {comma[0]!r} may be a decimal comma: write "

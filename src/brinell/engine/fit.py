@@ -582,7 +582,7 @@ def fit_data(
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     ids = spread_over_classes(labels)
     with model.info.session(device):
-        ready = with_logits(model, dataset, {}, device)
+        ready = with_logits(model, dataset, manifest={}, device=device)
         x = dataset.load(ids.tolist()).to(device)
         search = FormSearch(ready, x, labels[ids], dataset.classes, batch_size)
         search.alternatives = other_models(search, dataset, spec)
@@ -596,9 +596,11 @@ def other_models(search: FormSearch, dataset: Dataset, spec: str) -> list[Trial]
     for option in search.model.info.alternatives if spec else ():
         model = model_opener(f"{spec}{'&' if '?' in spec else '?'}{option}", dataset)()
         with model.info.session(device):
-            ready = with_logits(model, dataset, {}, device)
+            # The model is only tried: the kind of its answers goes into no manifest.
+            ready = with_logits(model, dataset, manifest={}, device=device)
             trial_search = FormSearch(ready, search.x, search.labels, batch_size=search.batch_size)
             reading = Reading(f"with {option}", f"add &{option} to the model")
+            # Another model is asked in the given form alone: forms are tried on the first.
             trials.append(replace(trial_search.base(), reading=reading))
         search.forwards += trial_search.forwards
     return trials

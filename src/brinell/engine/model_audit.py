@@ -42,8 +42,9 @@ class ModelAudit:
         self.audited, self.spread = audited, spread
         self.plan, self.source = audited.plan, audited.source
         self.progress, self.limit = audited.progress, audited.limit
-        self._left: list[str] = []
-        """Names of the stages for which there was no time, the one that was cut first."""
+        self._unfinished: list[str] = []
+        """Names of the stages that the time was too short for, in order; the first may have been cut
+        in its middle."""
         self.checks = ModelChecks(audited)
 
     def pieces(self) -> Checks:
@@ -67,13 +68,13 @@ class ModelAudit:
                     failed |= yield from self.checks.survivor_checks(state)
 
             self.limit.lift()
-            if self.plan.grows and not self._left:
+            if self.plan.grows and not self._unfinished:
                 # Further waves follow, and then the checks of what all have left.
                 self.audited.entries.setdefault("left", {})[self.source.name] = []
                 return failed
             self._keep_gallery()
-            if self._left:
-                failed |= self._note_left_stages()
+            if self._unfinished:
+                failed |= self._note_unfinished_stages()
             else:
                 failed |= yield from self.checks.final_checks(state)
         finally:
@@ -130,14 +131,14 @@ class ModelAudit:
                 listing += f" and {len(names) - MAX_LISTED} more"
             self.progress.note(f"{self.source.name}: left out {listing}: {reason}")
 
-    def _note_left_stages(self) -> dict[str, str]:
-        """Record the stages for which there was no time; returns the warning, by its code."""
-        self.audited.entries.setdefault("left", {})[self.source.name] = self._left
-        titles = list(dict.fromkeys(map(self.audited.short_name, self._left)))
+    def _note_unfinished_stages(self) -> dict[str, str]:
+        """Record the stages that are not finished; returns the warning, by its code."""
+        self.audited.entries.setdefault("left", {})[self.source.name] = self._unfinished
+        titles = list(dict.fromkeys(map(self.audited.short_name, self._unfinished)))
         more = f" and {len(titles) - MAX_LISTED} more" if len(titles) > MAX_LISTED else ""
         text = (
-            f"the time was up before {'; '.join(titles[:MAX_LISTED])}{more}: what was found so far "
-            f"is an upper bound; go on with brinell audit {option('resume')} "
+            f"the time was up before the end of {'; '.join(titles[:MAX_LISTED])}{more}: what was "
+            f"found so far is an upper bound; go on with brinell audit {option('resume')} "
             f"{option('out', str(self.audited.folder))}"
         )
         self.progress.warn(f"{self.source.name}: {text}")
@@ -207,7 +208,7 @@ class ModelAudit:
             return NO_ROWS
         key, pieces = self.audited.file(stage.name), self._stage_pieces(stage, state)
         answer = yield from self.audited.resume_stage(stage.name, key, pieces)
-        self._left += [stage.name] if "cut" in answer.facts else []
+        self._unfinished += [stage.name] if "cut" in answer.facts else []
         records: Records = answer.rows
         return records
 

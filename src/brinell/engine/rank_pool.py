@@ -421,6 +421,11 @@ class Crew:
                 time.sleep(POLL)
 
 
+def _rank_of(session: str) -> str:
+    """The rank of a session, with which its name begins: `3` of `3-9f86d081`."""
+    return session.partition("-")[0]
+
+
 class RankPool(Pool):
     """The ranks of a crew as the workers of one call.
 
@@ -481,10 +486,11 @@ class RankPool(Pool):
     def result(self, handle: int) -> Any:
         """The answer; raises WorkerDiedError for a lost rank, or the error of the rank."""
         session = self._sessions.pop(handle)
-        rank = session.partition("-")[0]
+        rank = _rank_of(session)
         message = self._crew.answers.pop(handle, None)
         if message is None:
             error = WorkerDiedError(f"rank {rank} is gone")
+            # A rank that gave its place back is no death.
             error.gave_back = session in self._crew.left
             raise error
 

@@ -43,6 +43,7 @@ class OpenGroup:
     index: Array
     """(n,): positions of its samples in the run."""
     level: Array
+    """(n,) number of the level at which each sample is attacked."""
     answer: tuple[Array, Array] | None = None
     """(n,) the smallest level broken, the number of levels for none; (n,) bool: true if the
     stage is finished with the sample."""
@@ -83,6 +84,7 @@ class GroupQueue:
             while self._is_due():
                 index = self._queue[: self._size]
                 self._queue = self._queue[self._size :]
+                # The next level below the one broken, or the largest for a sample not yet broken.
                 new.append(OpenGroup(index, self.broken[index] - 1))
                 self.groups.append(new[-1])
 

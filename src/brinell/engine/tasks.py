@@ -34,7 +34,6 @@ from brinell.core.segmentation import (
     confusion,
 )
 from brinell.models._detections import (
-    UNSUPPRESSED,
     box_form,
     check_corners,
     mistakes_of_boxes,
@@ -574,7 +573,7 @@ def check_boxes(
     with model.info.session(device), torch.no_grad():
         answer = torch.cat([model.predict(dataset.load([row]).to(device)) for row in first])
     candidates = form.unflatten(answer)
-    box_form(candidates, len(first), model.name, final=form.limit == UNSUPPRESSED)
+    box_form(candidates, len(first), model.name, final=form.is_final)
     assert dataset.info.truth is not None
     objects = dataset.info.truth.load(first)
     check_corners(candidates, objects, dataset.domain.shape[1:], model.name, shown)

@@ -87,11 +87,15 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
 def _problem(error: Any, annotation: Any) -> str:
     """The reason why pydantic refuses a value, in our words."""
     words = listed_words(annotation)
-    if error["type"] in LIMITS:
-        return f"it must be {LIMITS[error['type']]} {next(iter(error['ctx'].values()))}"
-    if number := NUMBERS.get(error["type"].partition("_")[0]):
+    kind = error["type"]
+    if kind in LIMITS:
+        # The context of such an error is its limit alone.
+        limit = next(iter(error["ctx"].values()))
+        return f"it must be {LIMITS[kind]} {limit}"
+    # Kinds such as int_parsing, int_type and float_parsing begin with what is expected.
+    if number := NUMBERS.get(kind.partition("_")[0]):
         return f"it must be {' or '.join([number, *words])}"
-    if error["type"] != "literal_error" or not words:
+    if kind != "literal_error" or not words:
         return str(error["msg"])
     hint = suggestion(error["input"], words) if isinstance(error["input"], str) else ""
     return f"it is {', '.join(words[:-1])}{' or ' * (len(words) > 1)}{words[-1]}{hint}"

@@ -41,7 +41,7 @@ FLOOR = 2.0**-126
 -87.3."""
 CEILING = 1 - 2.0**-24
 """The largest float32 below 1, whose logit is 16.6."""
-SUM = 1e-3
+SUM_TOLERANCE = 1e-3
 """Largest deviation of a sum of probabilities from 1. Some models answer in half precision."""
 LOW, HIGH = 0.1, 0.9
 """Scores are sigmoids if they lie between 0 and 1 and some lie below LOW and above HIGH."""
@@ -112,7 +112,11 @@ CONVERSIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def are_probabilities(answers: Tensor) -> bool:
     """True if each row of (n, classes) answers is a distribution over at least two classes."""
     deviation = (answers.double().sum(1) - 1).abs()
-    return answers.shape[1] > 1 and bool((answers >= 0).all()) and bool((deviation < SUM).all())
+    return (
+        answers.shape[1] > 1
+        and bool((answers >= 0).all())
+        and bool((deviation < SUM_TOLERANCE).all())
+    )
 
 
 def kind_of_answers(answers: Tensor) -> Kind:
@@ -139,7 +143,9 @@ def kind_of_answers(answers: Tensor) -> Kind:
     if are_probabilities(answers):
         return "probabilities"
     # Logarithms of probabilities are at most 0, and their logsumexp is 0.
-    if bool((answers <= SUM).all()) and bool((answers.double().logsumexp(1).abs() < SUM).all()):
+    if bool((answers <= SUM_TOLERANCE).all()) and bool(
+        (answers.double().logsumexp(1).abs() < SUM_TOLERANCE).all()
+    ):
         return "log-probabilities"
     if unit and float(answers.amin()) < LOW and float(answers.amax()) > HIGH:
         return "sigmoids"
@@ -286,7 +292,9 @@ class LogitModel(Converted):
             answer = self.model.predict(x)
         squashed = None if self.kind == "logit" else tracer.before(answer)
         if squashed is None and self.kind not in ("logit", SQUASHED):
-            out_of_range = not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
+            out_of_range = not bool(
+                ((answer >= -SUM_TOLERANCE) & (answer <= 1 + SUM_TOLERANCE)).all()
+            )
             if out_of_range and bool(torch.isfinite(answer).all()):
                 raise ModelError(
                     f"the first answers of model {self.name} looked like "

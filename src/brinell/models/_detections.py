@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from brinell.core.boxes import HIT, MATCH, MOST, Objects, judge, overlaps
 from brinell.core.checks import ERROR_RATE, exact_test
-from brinell.core.detection import BoxForm
+from brinell.core.detection import UNSUPPRESSED, BoxForm
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
 from brinell.core.user_files import hash_code, import_file, path_hint
@@ -27,9 +27,6 @@ MOST_TURNED = 0.05
 """Share of the candidates whose corners may be in the wrong order."""
 FAINT = 0.05
 """A score above which a faint detector shows its boxes."""
-UNSUPPRESSED = 1.0
-"""The limit of overlap of a model whose boxes passed its own suppression: nothing more is
-dropped."""
 
 Decoder = Callable[[Any], Any]
 """The raw output of a network to candidates (n, K, 4 + C): corners in pixels, then a score from

@@ -11,7 +11,7 @@ from torch.nn import functional
 from brinell.core.errors import RequestError
 from brinell.core.model import MapOutput, Model
 from brinell.core.segmentation import IGNORED, confusion
-from brinell.models._answers import SUM, Converted, logits_of_probabilities
+from brinell.models._answers import SUM_TOLERANCE, Converted, logits_of_probabilities
 
 LEAST, MOST, ALIKE = 0.4, 0.75, 0.03
 """Least share that is right with a mistake mended, largest without, and the difference up to
@@ -79,7 +79,9 @@ def holds_probabilities(model: Model, x: Tensor) -> bool:
         return False
     with torch.no_grad():
         maps = model.predict(x).reshape(len(x), *output.shape)
-    return bool((maps >= 0).all()) and bool(((maps.double().sum(1) - 1).abs() < SUM).all())
+    return bool((maps >= 0).all()) and bool(
+        ((maps.double().sum(1) - 1).abs() < SUM_TOLERANCE).all()
+    )
 
 
 def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str]:

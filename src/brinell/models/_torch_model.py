@@ -258,9 +258,9 @@ class TorchModel:
         return self.count_columns(answer)
 
     def count_columns(self, answer: Any) -> int:
-        """Number of logits in an answer; the form of a map or of boxes is noted.
+        """Number of logits in an answer; maps and boxes count as flattened.
 
-        Maps and boxes count as flattened.
+        Sets the form of the model's output, `_map`, if the answer is a map or boxes.
         """
         if not isinstance(answer, Tensor):
             kind = type(answer).__name__
@@ -271,6 +271,7 @@ class TorchModel:
 
         is_image = self.domain.kind == "image"
         sides = answer.shape[1:]
+        # One pixel is no map: logits that were pooled and not flattened are refused below.
         if is_image and answer.ndim == 4 and math.prod(sides[1:]) > 1:
             self._map = MapOutput(classes=sides[0], height=sides[1], width=sides[2])
         # A map of whole numbers is one of classes, whose gradient is zero everywhere.

@@ -260,6 +260,9 @@ def _by_nearness(models: Sequence[ModelResult]) -> list[ClassResult]:
 
 
 def _distance_row(c: ClassResult, models: Sequence[ModelResult]) -> list[Cell]:
+    """The nearest class, its distance, and the median distance from a sample to the nearest one of
+    another class; then the clean accuracy and its drop for each model.
+    """
     near = c.nearest
     row: list[Cell] = [c.name]
     row += [near.name, near.distance, near.nearest_sample] if near else [None, None, None]

@@ -23,6 +23,8 @@ LETTER, LINE = 0.85, 1.4
 """Width and height of a letter, as shares of its size, that figures leave room for: digits of
 Arial are two thirds as wide."""
 GAP = 6
+OVERHANG = 10
+"""How far the text of a tick that would leave the figure may reach beyond its tick."""
 """Room between an axis and a text to the left of it."""
 
 
@@ -276,8 +278,8 @@ def _anchor(frame: Frame, x: float, text: str) -> tuple[str, float]:
     """How the text of a tick stands: centred, but where a wide font would leave the figure."""
     half = frame.text_width(text) / 2
     if x + half > frame.width:
-        return "end", min(x + 10, frame.width)
-    return ("start", max(x - 10, 0.0)) if x < half else ("mid", x)
+        return "end", min(x + OVERHANG, frame.width)
+    return ("start", max(x - OVERHANG, 0.0)) if x < half else ("mid", x)
 
 
 def _extent(frame: Frame, x: float, text: str) -> tuple[float, float]:

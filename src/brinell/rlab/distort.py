@@ -27,6 +27,9 @@ SLACK = 1e-6
 """By how much float32 rounding may move a distortion's answer out of [0, 1]."""
 WHOLES = 16
 """Wholly distorted inputs that a stuck episode tries at most."""
+DRAW_STREAM = "filters"
+"""Name of the random streams that distortions draw from. It seeds them: another name would change
+every draw."""
 CLEAN = -1
 """The variant that is the clean input itself."""
 TOGETHER = 2**26
@@ -453,7 +456,7 @@ def strengths(
         return torch.ones(0), torch.ones(0)
 
     inputs = DistortedInputs(len(x), threat.domain, strongest, x.device)
-    inputs.put(torch.arange(len(x), device=x.device), x, rng.fold("filters"), threat)
+    inputs.put(torch.arange(len(x), device=x.device), x, rng.fold(DRAW_STREAM), threat)
     factors = inputs.factor.quantile(0.5, dim=0).cpu()
     fills = inputs.fill.quantile(0.5, dim=0).cpu()
     return factors, fills

@@ -23,7 +23,7 @@ from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
+from brinell.rlab.distort import CLEAN, DRAW_STREAM, DistortedInputs, Variant
 from brinell.rlab.episodes import EpisodeOutcomes
 from brinell.rlab.prior import sums
 
@@ -179,7 +179,7 @@ def path(
     """
     rows = torch.arange(len(batch), device=batch.x.device)
     distorted = DistortedInputs(len(batch), threat.domain, variants, batch.x.device)
-    distorted.put(rows, batch.x, rng.fold("filters"), threat)
+    distorted.put(rows, batch.x, rng.fold(DRAW_STREAM), threat)
     standing = results.variant.long()
     end = distorted.render(rows, standing, grid)
     fitted = replace(threat, eps=results.eps).project(end.clone(), batch.x)

@@ -21,7 +21,7 @@ from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.distort import DistortedInputs, Variant
+from brinell.rlab.distort import DRAW_STREAM, DistortedInputs, Variant
 
 WINDOWS = (1.5, 3.0, 6.0)
 """Sides of the neighbourhoods that are looked at, in sides of a patch."""
@@ -46,15 +46,16 @@ class Prior(nn.Module):
 
     def __init__(self, channels: int = 0, seed: int = 0) -> None:
         super().__init__()
-        first = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         self.network = nn.Sequential(
-            linear(FEATURES, WIDTH, first),
+            linear(FEATURES, WIDTH, generator),
             nn.ReLU(),
-            linear(WIDTH, WIDTH, first),
+            linear(WIDTH, WIDTH, generator),
             nn.ReLU(),
-            linear(WIDTH, 1),
+            linear(WIDTH, 1),  # zeros: unfitted, all energies are equal
         )
         self.root = nn.Parameter(torch.eye(channels))
+        """(channels, channels): a square root of the channel covariance, up to its scale."""
 
     def shares(self, content: Tensor) -> Tensor:
         """(n, patches, FEATURES) to (n, patches): energies of mean 1 over an input's patches."""
@@ -154,7 +155,7 @@ def probe(
     n = len(batch)
     rows = torch.arange(len(batch), device=batch.x.device)
     inputs = DistortedInputs(n, threat.domain, variants, batch.x.device)
-    inputs.put(rows, batch.x, rng.fold("filters"), threat)
+    inputs.put(rows, batch.x, rng.fold(DRAW_STREAM), threat)
 
     def margins(x: Tensor) -> Tensor:
         return threat.criterion.margin(oracle.scores(batch.ids, x), batch.y, x)

@@ -18,7 +18,7 @@ from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
+from brinell.rlab.distort import CLEAN, DRAW_STREAM, DistortedInputs, Variant
 from brinell.rlab.episodes import EpisodeOutcomes, SlotColumns
 from brinell.rlab.way import Ways
 
@@ -80,7 +80,7 @@ def clean_up(
     variant = successes.variant.long()
     has_learned = successes.content.shape == batch.x.shape
     inputs = DistortedInputs(n, threat.domain, variants, device, learned=has_learned)
-    inputs.put(index, batch.x, rng.fold("filters"), threat)
+    inputs.put(index, batch.x, rng.fold(DRAW_STREAM), threat)
     if has_learned:
         inputs.recall(index, successes.content)
     full = inputs.render(index, variant, grid)

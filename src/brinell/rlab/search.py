@@ -47,7 +47,14 @@ from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, extent
-from brinell.rlab.distort import CLEAN, DistortedInputs, pair_numbers, pair_options, wholes
+from brinell.rlab.distort import (
+    CLEAN,
+    DRAW_STREAM,
+    DistortedInputs,
+    pair_numbers,
+    pair_options,
+    wholes,
+)
 from brinell.rlab.episodes import (
     ADD,
     CLOSER,
@@ -303,7 +310,7 @@ class PatchSearch:
             lead=-torch.inf,
             tries=0,
         )
-        self.inputs.put(rows, x, rng.fold("filters"), self._threat.select(sample))
+        self.inputs.put(rows, x, rng.fold(DRAW_STREAM), self._threat.select(sample))
 
         content = describe(x, self.grid)
         energy = self._prior.energies(content)

@@ -71,7 +71,7 @@ class _Rows:
         self.failed = np.zeros(len(records), bool)
         self.first = np.zeros(len(records), np.int64)
         """(rows,) index of the row of the same sample in the first check of the model."""
-        self.before = np.full(len(records), np.inf)
+        self.broken_before = np.full(len(records), np.inf)
         """(rows,) smallest budget at which an earlier stage broke the sample."""
 
     def find_disorders(self) -> Iterator[Violation]:
@@ -105,7 +105,7 @@ class _Rows:
             self.first[rows] = first
             # In the order of the stages: each is compared with the smallest budget of those before
             # it.
-            self.before[rows] = smallest[first]
+            self.broken_before[rows] = smallest[first]
             smallest[first] = np.minimum(smallest[first], broken[rows])
 
     def rules(self) -> dict[str, Array]:
@@ -233,7 +233,9 @@ class _Rows:
         }
 
     def _rules_of_repetition(self) -> dict[str, Array]:
-        """Rules about the rows of the same samples in the first check and in earlier stages."""
+        """Rules about what a stage's rows may repeat: samples that were right in the first check and
+        not broken since, with the same labels and clean answers.
+        """
         column, present, first = self.column, self.present, self.first
         was_open = np.isin(
             column["outcome"][first].astype(str), [str(Outcome.CORRECT), str(Outcome.UNMET)]
@@ -243,9 +245,10 @@ class _Rows:
         attacked_at = np.where(present["attacked"], column["attacked"], np.inf)
         return {
             # A cascade attacks what is left: who was wrong or broken before is not attacked again.
+            # A stage that runs alone attacks every sample, as if none had run before it.
             "the sample was wrong or failed in the first check, and is not attacked": ~was_open,
             "an earlier attack broke the sample at this or a smaller budget": present["attacked"]
-            & (self.before <= attacked_at)
+            & (self.broken_before <= attacked_at)
             & ~is_alone,
             **{
                 f"the row has another {name} than the first check": (

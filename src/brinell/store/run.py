@@ -239,7 +239,8 @@ def merge_attacks(attacks: Sequence[Records]) -> Records:
     the budgets.
 
     Sizes and classes are those of the closest adversarial input, the margin is that of the last
-    attack, the queries until success are those of the first, and costs add up.
+    attack, the queries until success and the budget under `attacked` are those of the first, and
+    costs add up. A sample whose last attack failed counts as failed.
     """
     records = rows.concatenate([NO_ROWS, *attacks])
     if not len(records):
@@ -254,7 +255,8 @@ def merge_attacks(attacks: Sequence[Records]) -> Records:
     last = order[ends]
 
     # The last attack found the closest input, unless it found none: then the one before did.
-    closest = order[np.maximum(ends - np.ma.getmaskarray(records.broken)[last], starts)]
+    is_unbroken = np.ma.getmaskarray(records.broken)[last]
+    closest = order[np.maximum(ends - is_unbroken, starts)]
     merged = rows.take(records, closest)
     outcome = merged.outcome.copy()
     outcome[records.outcome[last] == Outcome.FAILED] = str(Outcome.FAILED)

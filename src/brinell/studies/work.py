@@ -334,8 +334,11 @@ def _ready(plan: Plan, driver: Driver, stack: ExitStack) -> tuple[Plan, Mapping[
         all_with_logits(networks, plan.dataset, facts, plan.device)
         return facts
 
+    # The driver finds the kinds of answers once and keeps them as data; workers and resumed runs
+    # convert the models by these facts, and ask them nothing.
     answer_facts = driver.make_once("answers", recognise)
     answered = all_with_logits(networks, plan.dataset, dict(answer_facts), plan.device)
+    # The further models come after the models, to which the shorter zip ends.
     models = dict(zip(plan.models, answered, strict=False))
     further = dict(zip(plan.more_models, answered[len(models) :], strict=True))
     return replace(plan, models=models, more_models=further, folder=driver.folder), answer_facts

@@ -77,8 +77,8 @@ def _audit_command(call: Call) -> str:
 
 
 def other_data(spec: str) -> str:
-    """The data without `split=train`, the file for tests beside that for training, or else
-    OTHER-DATA.
+    """The data for the command of the next step: those of training without `split=train`, the file
+    for tests beside that for training, or else the placeholder OTHER-DATA.
     """
     if plugins.parse(spec).options.get("split") == "train":
         return plugins.with_options(spec, {"split": None})

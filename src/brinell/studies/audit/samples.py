@@ -88,6 +88,7 @@ def samples_block(run: Run, records: Records, models: Sequence[str], maps: Maps)
         ],
         "eps": list(manifest["eps_text"]),
         "distance": distance(str(manifest["distance"])),
+        # The picture on a card, by its place: signals have one, others the example as the third.
         "card": 0 if kind == "signal" else 2,
         "columns": ROWS,
         "rows": rows,

@@ -61,7 +61,8 @@ def samples_block(
         ]
         for row in order
     ]
-    labels = sorted({row[place] for row in rows for place in (4, 5, 8)})
+    class_columns = [ROWS.index(name) for name in ("class", "clean", "attacked")]
+    labels = sorted({row[column] for row in rows for column in class_columns})
     kind = result.manifest["data"]["domain"]["kind"]
     share = f"{whole(len(rows))} of " if len(rows) < len(by) else "All "
     pictured = list(dict.fromkeys(example[order].tolist()))[:PICTURED]
@@ -77,6 +78,7 @@ def samples_block(
             "eps": [facts.eps_text],
             "distance": distance(norm),
             "none": "The folder keeps no input of it.",
+            # The picture on a card, by its place: signals have one, others the example as the third.
             "card": 0 if kind == "signal" else 2,
             "columns": ROWS,
             "rows": rows,
