@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -205,7 +206,7 @@ def _scratch(kind: str, name: str) -> type[Any]:
     return plugin
 
 
-def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+def build(kind: str, name: str, options: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """An instance of the plugin with these settings; text is converted to the type of its field."""
     return build_class(kind, name, load(kind, name), options)
 

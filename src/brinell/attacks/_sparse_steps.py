@@ -138,6 +138,7 @@ class SparseState:
         Momentum is not used.
         """
         steep = self.grad.abs().flatten(1)
+        # The value of the last rank that takes part, counted from 1.
         ranks = self.count.long().clamp(1, steep.shape[1])
         least = steep.sort(dim=1, descending=True).values.gather(1, ranks[:, None] - 1)
         sign = torch.where(steep >= least, self.grad.flatten(1).sign(), 0)

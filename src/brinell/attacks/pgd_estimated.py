@@ -78,6 +78,7 @@ class PGDEstimated(EveryKind):
                 return
 
             direction = threat.distance.ascent(grad + correction)
+            # The step shrinks evenly to a tenth.
             share = (self.step_size or 6 / self.steps) * (1 - 0.9 * step / max(1, self.steps - 1))
             x = threat.project(x + direction * per_sample(share * threat.eps, x), batch.x)
         oracle.scores(batch.ids, x)

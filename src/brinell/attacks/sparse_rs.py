@@ -56,6 +56,10 @@ PATCH = (
     (8000, 512),
 )
 """After which of 10,000 steps alpha is divided by what."""
+COLOUR_DRAWS = 4096
+"""Draws of colours from which each tile of a patch takes one."""
+TILE_PRIMES = (1, 7919, 104729)
+"""Factors of the positions of a tile along the axes, by which distant tiles get other draws."""
 REACH = 0.75
 """How far a patch moves at first, as a share of each axis; it falls to 0 along a straight line."""
 MOVES = 4
@@ -195,14 +199,16 @@ class _Pixels:
 
         self._proposal = self._best.clone()
         self._after = self._changed.clone()
-        self._write(leave, counts, _take(self._clean, leave), False)
+        self._write(leave, counts, _take(self._clean, leave), changed=False)
         high = rng.fold("colour").bits(channels, most) > 0
         colours = self._colours.corners_unlike(enter, high, _take(self._clean, enter))
-        self._write(enter, counts, colours, True)
+        self._write(enter, counts, colours, changed=True)
         return self._proposal.reshape(-1, *self._shape)
 
-    def _write(self, places: Tensor, counts: Tensor, values: Tensor, changed: bool) -> None:
-        """Write values at the places (n, k) of the proposal that count, (n, k) bool."""
+    def _write(self, places: Tensor, counts: Tensor, values: Tensor, *, changed: bool) -> None:
+        """Write values at the places (n, k) of the proposal that count, (n, k) bool, and mark them
+        as changed or as clean.
+        """
         content = torch.where(counts[:, None], values, _take(self._proposal, places))
         self._proposal.scatter_(2, places[:, None].expand_as(content), content)
         marks = torch.where(counts, changed, self._after.gather(1, places))
@@ -234,16 +240,15 @@ class _Patch:
         self._corner = (rng.fold("corner").uniform(len(self._grid)) * (room + 1)).long()
 
         # The content of each patch: which channels are at the upper end of their range, for the
-        # largest window of all.
-
-        # A chequerboard: each tile has a number, which picks a draw of its colours.
+        # largest window of all. It is a chequerboard: each tile has a number, from its position,
+        # which picks one of some draws of its colours.
         square = self._sides.amax(1).float().sqrt().long().clamp_min_(1)
         tiles = self._offsets[None] // square[:, None, None]
-        primes = torch.tensor([1, 7919, 104729][: len(self._grid)], device=device)
+        primes = torch.tensor(TILE_PRIMES[: len(self._grid)], device=device)
         number = (tiles * primes).sum(2)
         channels = self._clean.shape[1]
-        draws = rng.fold("content").bits(channels, 4096) > 0
-        self._content = draws.gather(2, (number % 4096)[:, None].expand(-1, channels, -1))
+        draws = rng.fold("content").bits(channels, COLOUR_DRAWS) > 0
+        self._content = draws.gather(2, (number % COLOUR_DRAWS)[:, None].expand(-1, channels, -1))
         self._next = (self._corner, self._content)
         self.x = self._painted(self._corner, self._content)
 

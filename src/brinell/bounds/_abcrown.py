@@ -98,4 +98,4 @@ def _read(result: Any, size: int, seconds: float) -> ToolAnswer:
     if examples is None or torch.as_tensor(examples).numel() < size:
         return ToolAnswer(SILENT, "it answered unsafe without an input", seconds=seconds)
     values = torch.as_tensor(examples).detach().cpu().flatten()[:size].tolist()
-    return ToolAnswer(WITNESS, "", tuple(values), seconds)
+    return ToolAnswer(WITNESS, x=tuple(values), seconds=seconds)

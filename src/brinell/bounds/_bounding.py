@@ -280,6 +280,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
     exact = {0} if ball.norm == "linf" else set[int]()
     products_left = torch.full((len(ball.x),), MOST_PRODUCTS, device=ball.x.device)
 
+    # Node 0 is the input, whose range is the ball's box.
     for k, spec in enumerate(graph.nodes[1:], start=1):
         operation = spec.operation
         assert operation is not None

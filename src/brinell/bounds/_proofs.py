@@ -143,7 +143,8 @@ class Proofs:
             limit: (n,) position of the first budget that cannot be proven, since a counterexample
                 is known.
         """
-        budgets = torch.tensor([0.0, *levels], dtype=torch.float64)  # by position + 1
+        # By position + 1: position -1, which nothing proves, is a budget of 0.
+        budgets = torch.tensor([0.0, *levels], dtype=torch.float64)
         low = self.level.clone()
         high = limit.clone()
         # Bounds at `low` and `high`; NaN where none is known.
@@ -158,9 +159,11 @@ class Proofs:
             # Where the line between both bounds is 0, after some rounds the middle.
             share = below[index] / (below[index] - above[index])
             zero = start + share * (end - start)
+            # The last budget up to there: less one for it, and one for the 0 in front.
             line = torch.searchsorted(budgets, zero, right=True) - 2
             middle = (low[index] + high[index]) // 2
             candidates = torch.where(rounds[index] < STRAIGHT, line, middle)
+            # The largest open budget where no bound is known there; always one between both.
             candidates = torch.where(share.isnan(), high[index] - 1, candidates)
             candidates = torch.minimum(torch.maximum(candidates, low[index] + 1), high[index] - 1)
 

@@ -292,7 +292,7 @@ def _normalised(
     """The last axis of `groups` less its mean, over its deviation; then scaled in the own shape."""
     node = b["input"].node
     width = groups[-1]
-    row = (*groups[:-1], 1)
+    row = (*groups[:-1], 1)  # one value for each group
     node = node if groups == shape else trace.add(Reshape(groups), [node], groups)
 
     # The mean is subtracted by a matrix, so that centring is one linear node of the graph.
@@ -404,6 +404,7 @@ def _concatenated(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...
             # A part that does not depend on the input becomes a constant of the graph.
             node = trace.constant(_constant(_double(part), tuple(part.shape[1:])))
         values.append(node)
+    # Counted without the axis of the samples.
     return trace.add(Concatenation(axis - 1), values, shape)
 
 

@@ -90,6 +90,7 @@ class BatchLayout:
         """The layout of a result whose last axes alone differ from the argument's; else None."""
         if tuple(before) == tuple(after):
             return self
+        # The axes at the front that are the same, as many as the shorter shape has if all are.
         prefix = min(len(before), len(after))
         for k, (n, m) in enumerate(zip(before, after, strict=False)):
             if n != m:
@@ -313,6 +314,7 @@ class GraphRecorder(TorchDispatchMode):
             # Zeros are padding, which both samples have in the same places.
             is_padding = (first == 0) & (second == 0)
             if bool((is_next | is_padding).all()) and bool(second.any()):
+                # Numbers count from 1, positions from 0, so that padding becomes -1.
                 return self._selected(node, first.round().long() - 1), layout
         raise Unbounded("the network mixes inputs of a batch")
 
@@ -399,7 +401,8 @@ def _read_strided(index: Tensor, shape: tuple[int, ...]) -> Convolution | None:
         weight[c, int(index[c, 0, 0]) // (height * width)] = 1.0
     convolution = Convolution(weight, None, stride)
 
-    # Whether the index is such a slice shows when the convolution moves the positions.
+    # Whether the index is such a slice shows when the convolution moves the positions, which count
+    # from 1 so that zeros are padding, as -1 is in the index.
     positions = torch.arange(1, channels * height * width + 1, dtype=torch.float64)
     with torch.utils._python_dispatch._disable_current_modes():
         selected = convolution.value(positions.reshape(1, *shape))

@@ -127,6 +127,7 @@ def _smooth(function: SmoothFunction, low: Tensor, high: Tensor) -> FourMaps:
             return tangent, touching, chord, crossing
         return chord, crossing, tangent, touching
 
+    # The slopes in the middles of SLOPES equal parts of the range, beside that of the chord.
     places = torch.linspace(0, 1, 2 * SLOPES + 1, dtype=low.dtype, device=low.device)[1::2]
     slopes = torch.stack([chord, *(function.derivative(low + place * width) for place in places)])
     least = torch.full_like(slopes, torch.inf)
@@ -137,6 +138,7 @@ def _smooth(function: SmoothFunction, low: Tensor, high: Tensor) -> FourMaps:
         least = torch.minimum(least, difference)
         most = torch.maximum(most, difference)
 
+    # By how much the function may pass its values at two neighbours of the grid.
     sagitta = function.curvature / 8 * (width / STEPS) ** 2
     slack = sagitta * (1 + 1e-3) + rounding(slopes)
     below = least - slack
@@ -267,7 +269,12 @@ class Windows:
         stride_ = torch.tensor(pool.stride, device=a.device)
         corner = corner * stride_ - torch.tensor(pool.padding, device=a.device)
         windows = LinearForms(
-            out, rows.sample, corner, (self.shape[1], self.shape[2]), False, rows.groups
+            out,
+            rows.sample,
+            corner,
+            size=(self.shape[1], self.shape[2]),
+            clipped=False,
+            groups=rows.groups,
         )
         return (windows.dense(self.shape) if rows.corner is None else windows), constant
 

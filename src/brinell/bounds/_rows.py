@@ -129,6 +129,7 @@ class LinearForms:
         if self.corner is None:
             if alike:
                 return value
+            # Functions of one sample share its value by broadcasting.
             return value[self.sample[:1] if self.alike else self.sample]
 
         padded, above, before = self._padded(value[None] if alike else value)
@@ -223,7 +224,14 @@ class LinearForms:
 
         origin = torch.tensor(padding, device=a.device)
         corner = self.corner * torch.tensor(stride, device=a.device) - origin
-        windows = LinearForms(a, self.sample, corner, (shape[1], shape[2]), False, self.groups)
+        windows = LinearForms(
+            a,
+            self.sample,
+            corner,
+            size=(shape[1], shape[2]),
+            clipped=False,
+            groups=self.groups,
+        )
         # A window as large as the map saves nothing.
         return windows.dense(shape) if a.shape[2] * a.shape[3] >= prod(shape[1:]) else windows
 

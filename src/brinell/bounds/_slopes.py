@@ -54,7 +54,7 @@ def optimise(
         start: slopes and multipliers to begin with.
         node: the node; by default the scores.
     """
-    last = node % len(state.graph.nodes)
+    last = node % len(state.graph.nodes)  # -1 is the node of the scores
     signs = signs or {}
 
     free = _activations_with_slopes(state, last)
@@ -96,9 +96,10 @@ def optimise(
         for group in adam.param_groups:
             group["lr"] *= DECAY
 
+    # The optima are those of the slopes, then those of the multipliers, as in `parameters`.
     return Optimised(
         best,
-        dict(zip(slopes, optima, strict=False)),
+        dict(zip(slopes, optima[: len(slopes)], strict=True)),
         dict(zip(multipliers, optima[len(slopes) :], strict=True)),
     )
 

@@ -135,6 +135,7 @@ class Scene:
 
         It is 0 for crowds and filling.
         """
+        # A box is its upper left corner, then its lower right one.
         low = torch.maximum(boxes[:, :, None, :2], self.boxes[:, None, :, :2])
         high = torch.minimum(boxes[:, :, None, 2:], self.boxes[:, None, :, 2:])
 

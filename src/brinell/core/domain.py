@@ -240,7 +240,7 @@ class Domain:
     def from_json(cls, fields: Mapping[str, Any]) -> "Domain":
         """The domain from the fields of `to_json`."""
         columns = tuple(
-            Column._make((*parts[:4], tuple(parts[4]), parts[5]))
+            Column._make((*parts[:4], tuple(parts[4]), parts[5]))  # JSON has no tuples
             for parts in fields.get("columns", ())
         )
         # JSON has lists where a domain has tuples.

@@ -273,6 +273,7 @@ class Ledger:
         state = (ids, ids._version, stop_at_eps, self._successes)
         # Without a budget samples leave by success alone, so that an equal state needs no look.
         if self._queries is None and self._complete is not None:
+            # The ids by identity and version, which costs no comparison on the device.
             if self._complete[0] is ids and self._complete[1:] == state[1:]:
                 return None
 

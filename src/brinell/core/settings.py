@@ -91,6 +91,7 @@ class Range(NamedTuple):
 
     def check(self, name: str, value: float) -> None:
         """Refuse a value beyond the interval."""
+        # The ends between the brackets.
         low, high = map(float, self.text[1:-1].split(","))
         excludes_low = self.text[0] == "("
         excludes_high = self.text[-1] == ")"

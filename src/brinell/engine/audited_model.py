@@ -191,6 +191,7 @@ def merge_facts(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         failed |= facts.get("failed", {})
         legend = legend or facts.get("legend", {})
         for place, texts in facts.get("remarks", {}).items():
+            # The right side wins, which is the earlier one.
             remarks[place] = texts | remarks.get(place, {})
         for kind, count in facts.get("traffic", {}).items():
             traffic[kind] = traffic.get(kind, 0) + count

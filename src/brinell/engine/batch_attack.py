@@ -258,6 +258,7 @@ class BatchAttack:
             strongest=True,
         )
 
+        # Each sample keeps its input of the largest margin, or else the closest adversarial one.
         improved = ledger.best.margin > result["margin"][rows]
         fooled = improved & (ledger.best.margin > 0) if worst else ledger.fooled
         result["x_adv"][rows[improved]] = ledger.best.strongest[improved]

@@ -37,6 +37,7 @@ class Targeting:
             return torch.full_like(labels, self.class_index)
         if self.text == LEAST_LIKELY:
             return logits.argmin(1)
+        # A class other than the label: draws from the label on skip it.
         draws = rng.fold("target").integers(logits.shape[1] - 1)
         return draws + (draws >= labels)
 

@@ -428,6 +428,7 @@ def losses(logits: Tensor, targets: Array) -> Array:
     centred = logits[valid] - logits[valid].mean(1, keepdim=True)
     unit = centred / centred.abs().mean().clamp_min(1e-12)
     right_answers = torch.from_numpy(targets)[valid].long()
+    # Losses of all answers at each temperature; the one with the least mean counts.
     scaled = TEMPERATURES[:, None, None] * unit
     table = F.cross_entropy(
         scaled.flatten(0, 1), right_answers.repeat(len(scaled)), reduction="none"
@@ -445,6 +446,7 @@ def _in_order(pred: Array, labels: Array) -> tuple[dict[int, int], Array, bool]:
     Each half is judged by the order that fits the other, so that none is made up.
     """
     rows = np.lexsort((np.arange(len(labels)), labels))
+    # Every second sample of each class.
     halves = rows[::2], rows[1::2]
     orders = [_match(pred[half], labels[half]) for half in halves]
     mended = np.empty(len(labels), dtype=np.int64)

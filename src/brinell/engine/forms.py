@@ -445,7 +445,7 @@ def forms_of(
 ) -> tuple[list[InputForm], list[InputForm]]:
     """The forms of inputs that cost little, and those that are tried where none of these fits.
 
-    `own` is the model's own preparation of pictures in [0, 1]; None if it is not known.
+    `preparation` is the model's own of pictures in [0, 1]; None if it is not known.
     """
     if holds_pictures(domain):
         return _forms_of_pictures(domain, x, preparation)

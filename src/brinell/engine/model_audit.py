@@ -82,6 +82,7 @@ class ModelAudit:
 
         if server := self.audited.model.info.server:
             self.audited.note(OF_MODEL, server.remarks())
+        # What was counted and noted in no stage.
         self.audited.take("", facts_of(self.audited.model, self.audited.shortages))
         return failed | self.audited.failure_warning()
 
@@ -179,7 +180,7 @@ class ModelAudit:
         self.audited.rows[stage.name] = records
         open_ = state.correct & (state.broken > 0)
         nearest = state.nearest
-        level = state.broken - 1
+        level = state.broken - 1  # at which the stage attacks each sample
         fooled = state.update(records, self.plan.ids, self.plan.levels)
 
         if stage.turn.when == "suspected" and stage.turn.share < 1 and len(fooled):
@@ -266,5 +267,5 @@ class ModelAudit:
             if later.name not in self.source.skipped and not self.checks.waits(later):
                 count = int((open_ & ~self._spared_samples(later, current)).sum())
                 forecast[later.name] = count * sum(self.plan.cost_once(self.source, later))
-        models = len(self.plan.models) - self.plan.models.index(self.source) - 1
+        models = len(self.plan.models) - self.plan.models.index(self.source) - 1  # after this one
         self.progress.forecast(forecast, models)

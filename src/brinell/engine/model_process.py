@@ -204,6 +204,7 @@ class ModelElsewhere:
             name, text = facts["error"]
             kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
             is_known = isinstance(kind, type) and issubclass(kind, Exception)
+            # An error that this process does not know keeps its name in a class made for it.
             raise (kind if is_known else type(name, (RuntimeError,), {}))(text)
         if shared := facts.get("shared"):
             # The watch of the audit sees what its own process opens: so it is told here.

@@ -133,7 +133,8 @@ class Mail:
         code, text = packet[:CODE_BYTES], packet[CODE_BYTES:]
         if not hmac.compare_digest(code, self._code(queue, text)):
             session = re.search(rb'"session": "([0-9a-f-]+)"', text)
-            return Message({"session": session[1].decode()} if session else {}, b"", False)
+            values = {"session": session[1].decode()} if session else {}
+            return Message(values, content=b"", is_authentic=False)
         values = json.loads(text)
 
         keys = [

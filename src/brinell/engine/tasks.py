@@ -321,6 +321,7 @@ class MapTask(Task):
             ordered = (
                 self._maps(self.ask(self.dataset.load(ids[:1]).to(self.device), 1)).sort(1).values
             )
+        # Scores of a class alone are one value for it and another for all others.
         level = ordered.shape[1] == 2 or bool((ordered[:, 0] == ordered[:, -2]).all())
         alone = level and len(torch.unique(ordered[:, -1] - ordered[:, -2])) == 1
         text = "the model answers scores for each pixel"

@@ -83,6 +83,7 @@ class Path:
         rank = torch.empty_like(self.order)
         rank.scatter_(1, self.order, position.expand_as(self.order))
         already = (self.standing != CLEAN).sum(1)
+        # Stage 2 adds one patch to those that are changed already, so stage k adds k - 1.
         added = (rank < (already + number - 1)[:, None]) & (number > 1)[:, None]
         variant = torch.where((self.standing == CLEAN) & added, self.offers, self.standing)
         return torch.where((number > 0)[:, None], variant, CLEAN)

@@ -720,6 +720,7 @@ class PatchSearch:
         leader = current.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
         tries = current.tries.scatter_add(1, leader, torch.ones_like(current.tries))
 
+        # All classes but the true one, at most.
         count = min(TARGETS, current.lead.shape[1] - 1)
         nearest = current.lead.topk(count, dim=1).indices
         # Of classes that were tried equally often the nearest.

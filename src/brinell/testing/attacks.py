@@ -91,7 +91,7 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
     rounds = range(max(len(kinds), len(distances)))
     compared = {(kinds[index % len(kinds)], distances[index % len(distances)]) for index in rounds}
     for kind, name in itertools.product(kinds, distances):
-        distance = plugins.build("distance", name, {})
+        distance = plugins.build("distance", name)
         _check(attack, kind, distance, compares=(kind, name) in compared)
 
 

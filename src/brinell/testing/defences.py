@@ -53,7 +53,7 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
         is_text = isinstance(defence.safer(), str)
         demand(plugin.__name__, is_text, "does not say by a text what is safer")
         for name in NORMS & defence.distances:
-            _crafts_and_learns(defence, domain, plugins.build("distance", name, {}))
+            _crafts_and_learns(defence, domain, plugins.build("distance", name))
 
 
 def _network(domain: Domain) -> nn.Module:

@@ -78,7 +78,7 @@ class Changes:
 
     def _threat(self, batch: Batch, norm: str, eps: float) -> Threat:
         budgets = torch.full((len(batch),), eps, device=batch.x.device)
-        return Threat(distance=plugins.build("distance", norm, {}), eps=budgets, domain=self.domain)
+        return Threat(distance=plugins.build("distance", norm), eps=budgets, domain=self.domain)
 
 
 def answers(batch: Batch, model: Model, changed: Changed, name: str) -> dict[str, Array]:

@@ -61,7 +61,7 @@ class Recipe:
         weights = tuple(defence for defence in defences if isinstance(defence, PerturbsWeights))
         parts = tuple(defence for defence in defences if not isinstance(defence, PerturbsWeights))
         if not parts:
-            parts = (plugins.build("defence", DEFAULT, {}),)
+            parts = (plugins.build("defence", DEFAULT),)
         return cls(text=text, parts=parts, weights=weights)
 
     def fit(self, domain: Domain, distance: Distance) -> "Recipe":
@@ -206,9 +206,7 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
 
 def fitting_distortions(domain: Domain) -> dict[str, Distortion]:
     """The calibrated distortions of inputs of a domain, by name."""
-    distortions = {
-        name: plugins.build("distortion", name, {}) for name in plugins.names("distortion")
-    }
+    distortions = {name: plugins.build("distortion", name) for name in plugins.names("distortion")}
     return {
         name: distortion
         for name, distortion in distortions.items()

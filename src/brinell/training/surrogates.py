@@ -74,7 +74,7 @@ def train_surrogates(
     spread = np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS))
     learned = learned[spread.astype(np.int64)]
     labels = np.asarray(dataset.labels(), dtype=np.int64)
-    distance = plugins.build("distance", norm, {})
+    distance = plugins.build("distance", norm)
     size = min(batch_size, len(learned))
     domain = dataset.domain
 

@@ -136,7 +136,7 @@ def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
     ]
     assert cli([*ask, "--out", "run"]) == 0
     audit = json.loads(capsys.readouterr().out)
-    rates = [rate["value"] for rate in audit["robust_accuracy"]]
+    rates = [rate["value"] for rate in audit["models"][0]["robust_accuracy"]]
     assert rates[0] > rates[-1]
     assert cli(["verify", "run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"]

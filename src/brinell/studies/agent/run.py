@@ -157,7 +157,7 @@ def _train(call: Call) -> Agent:
         positions = np.asarray(ids)[right.cpu().numpy()]
         batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
         budgets = torch.full((len(batch),), eps, device=device)
-        distance = plugins.build("distance", request.norm, {})
+        distance = plugins.build("distance", request.norm)
         threat = Threat(
             distance=distance, eps=budgets, domain=dataset.domain, criterion=criterion.select(right)
         )

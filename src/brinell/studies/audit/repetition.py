@@ -529,6 +529,7 @@ class RepeatedAudit(ModelAudit):
             open_ & idle & attacked.any()
         )
         level = np.searchsorted(self.plan.levels, np.ma.getdata(recorded.attacked)[is_attacked])
+        # The next level below the one that broke the sample before.
         wrong[index] |= level != before.broken[index] - 1
         description = (
             "the stage attacked or spared the sample, or its budget is another, than "
@@ -598,7 +599,8 @@ class RepeatedAudit(ModelAudit):
         lead = np.maximum(
             np.abs(np.ma.filled(repeated.adv_margin, 0)), np.abs(np.ma.filled(repeated.margin, 0))
         )
-        turns = differing(pair.recorded, repeated, "broken", {})
+        # Budgets are compared exactly: no scale allows for rounding.
+        turns = differing(pair.recorded, repeated, "broken", scales={})
         excused = pair.deviates & (~turns | (lead <= NEAR_SHARE * pair.margins))
         excused &= not self.repetition.is_exact
         self.repetition.comparison.boundary += int(excused.sum())
@@ -674,6 +676,7 @@ class RepeatedAudit(ModelAudit):
         is_rough = plan.request.precision != "float32" or self.is_random
         confidence = losses.decision(answers.logits)[0].cpu().numpy()
         adv_margin = np.ma.filled(records.adv_margin, np.nan)
+        # Each entry is true in the rows whose column is what the stored input shows.
         columns = {
             "broken": np.append(plan.levels, np.inf)[level] == np.ma.getdata(records.broken),
             "adv_pred": answers.names(np.ma.filled(records.adv_pred, 0)),

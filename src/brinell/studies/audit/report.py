@@ -81,6 +81,7 @@ def report(run: Run, records: Records, result: AuditResult, maps: Maps) -> v.Rep
         f"{str(manifest['created'])[:10]} †",
         "" if result.complete else "incomplete",
     ]
+    # The next step is about the leading model, or the only one.
     leader = audit.standing.leaders(audit.standing.at)[0] if audit.standing else 0
 
     return v.Report(
@@ -381,6 +382,7 @@ class AuditReport:
             f"passed/failed/not made; seconds are those of the attacks.{self.correlation()}",
             heat=True,
             terminal=True,
+            # Other tables have a second column before the figures, which opens the same samples.
             opens=[self.openings(model)[1:] for model in self.result.models],
         )
 
@@ -462,6 +464,7 @@ class AuditReport:
             ]
             for index, entries in by_class.items()
         }
+        # By the mean rate of all models, then by its upper end; classes without one come last.
         order = sorted(
             by_class,
             key=lambda index: (*(2.0 if end is None else end for end in means[index]), index),

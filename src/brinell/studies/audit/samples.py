@@ -157,6 +157,7 @@ def _rows_of(
     size = sizes(closest, str(manifest["distance"])).tolist()
     at = {sample: row for row, sample in enumerate(closest.sample_id.tolist())}
 
+    # Each sample has one row of the first check; those that no attack broke have no example.
     rows = []
     for row in np.flatnonzero(records.attack == CLEAN).tolist():
         sample = int(records.sample_id[row])

@@ -157,12 +157,12 @@ def summarise(folder: Folder[Scores]) -> DetectorsResult:
 
 
 def _detector(model: str, detector: str, scores: Scores) -> DetectorResult:
-    threshold, clean, adaptive = (
-        float(scores.threshold[0]),
-        scores.attack == CLEAN,
-        np.isin(scores.attack, EVADING),
-    )
-    alarm, static = scores.score > threshold, ~clean & ~adaptive & scores.fooled
+    threshold = float(scores.threshold[0])
+    clean = scores.attack == CLEAN
+    adaptive = np.isin(scores.attack, EVADING)
+    alarm = scores.score > threshold
+    # Adversarial examples of attacks that do not know the detector.
+    static = ~clean & ~adaptive & scores.fooled
 
     def samples(chosen: Array) -> set[int]:
         """The samples of some rows."""
@@ -179,8 +179,11 @@ def _detector(model: str, detector: str, scores: Scores) -> DetectorResult:
             detected=detected,
         )
 
-    n, right = int(clean.sum()), samples(clean & ~scores.fooled)
-    unnoticed, evaded = samples(static & ~alarm), samples(adaptive & scores.fooled & ~alarm)
+    # Each set holds samples: one attack is enough to lose a sample.
+    n = int(clean.sum())
+    right = samples(clean & ~scores.fooled)
+    unnoticed = samples(static & ~alarm)
+    evaded = samples(adaptive & scores.fooled & ~alarm)
     is_adaptive = bool(adaptive.any())
     return DetectorResult(
         model=model,

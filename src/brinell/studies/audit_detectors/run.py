@@ -276,8 +276,7 @@ def evade(
 
     Returns:
         (n, *shape): the misclassified input with the smallest score, or the last input if none is
-            misclassified. The ledger
-        judges success.
+            misclassified. The ledger judges success.
     """
     best, wrong = batch.x.clone(), torch.zeros_like(batch.ids, dtype=torch.bool)
     largest = torch.full_like(threat.eps, -torch.inf)
@@ -288,6 +287,7 @@ def evade(
         last input.
         """
         errs = losses.margin(logits, batch.y) > 0
+        # The first misclassified input replaces any other, then only one with a larger margin.
         improved = torch.where(
             errs, ~wrong[batch.ids] | (margin > largest[batch.ids]), ~wrong[batch.ids]
         )

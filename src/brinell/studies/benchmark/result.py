@@ -368,6 +368,7 @@ def _placed(result: BenchmarkResult) -> str:
 
 def _distortions(rows: dict[str, Array], classes: Sequence[str]) -> list[DistortionShare]:
     """The share of each distortion, of all classes first."""
+    # By class, with the patches of all classes under None.
     patches: dict[int | None, list[dict[str, Any]]] = {None: []}
     for row in np.flatnonzero(_examples(rows)):
         patches[None] += rows["patches"][row]

@@ -128,7 +128,7 @@ def _try_attack(plan: BenchmarkPlan, ids: Array) -> list[str]:
     domain = plan.dataset.domain
     trial = ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
     x = domain.part(plan.dataset.load(trial.tolist()))
-    distance = plugins.build("distance", "l2", {})
+    distance = plugins.build("distance", "l2")
     eps = torch.full((len(x),), plan.eps or extent(distance, domain.free))
     threat = Threat(distance=distance, eps=eps, domain=domain.free)
     return plan.attack.try_on(x, threat)
@@ -193,6 +193,7 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
             f"{option('criterion')} or other data"
         )
 
+    # One sample is enough to see whether the criterion fits the model.
     subject.criterion(plan.ids[eligible][:1].tolist()).check(subject.model.classes)
     return replace(
         plan,

@@ -106,7 +106,7 @@ class BenchmarkSearch:
         streams = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device))
         self._rng = streams.fold("benchmark")
 
-        distance = plugins.build("distance", "l2", {})
+        distance = plugins.build("distance", "l2")
         # Without a cap, every input within the bounds is allowed.
         eps = torch.full((len(x),), plan.eps or extent(distance, domain), device=device)
         # Levels exceed the cap of the adversarial example, so questions beyond it are allowed.
@@ -269,6 +269,7 @@ class BenchmarkSearch:
         valid = example.inputs.reached
         size = (example.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
         examples: dict[int, dict[str, Any]] = {}
+        # Level 0 is the clean input, level 1 the adversarial example.
         for number in (0.0, *self._plan.facts.levels):
             level = example if number == 1 else self._evaluate(rows, paths, valid, number, size)
             for position in valid.nonzero()[:, 0].tolist():

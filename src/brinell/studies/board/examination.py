@@ -75,6 +75,7 @@ def _of_model(
     manifest = run.manifest
     cells = grid(records, manifest, model.name)
     above = cells.eps > 0
+    # The board has no budget of 0: its first column is that of the clean inputs.
     states = np.column_stack([cells.clean, worst_case(cells)[:, above]])
     index = np.flatnonzero(above).tolist()
     outcomes = [check.passed for check in model.checks]

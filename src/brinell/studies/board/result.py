@@ -147,7 +147,7 @@ def index_report(
                         _verified(first),
                     )
                     for identity, folders in models.items()
-                    for first in folders[:1]
+                    for first in folders[:1]  # which speaks for all folders of the model
                 ],
                 name="models",
                 filter=True,

@@ -246,8 +246,9 @@ def _search(
     best = -np.inf
     shape = (STARTS, len(cases[0].low))
     start = torch.full(shape, 0.5)
+    # The centre once, then the random points.
     points = torch.cat([start[:1], Streams.of(seed, torch.arange(STARTS)).uniform(shape[1])])
-    # Random points first, then all attacks in turn, each time with other random numbers.
+    # These points first, then all attacks in turn, each time with other random numbers.
     attempts = itertools.chain(
         ((model, None, 0) for model in models),
         (

@@ -128,6 +128,7 @@ class CertifyResult(FolderResult, Band):
         middle = min(
             range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5)
         )
+        # The column of outside verifiers, where there are any, follows the proofs of our own.
         proven = ("proven", *([WITH_TOOLS] if self.with_verifiers else []))
         names = (*proven, *(["attacked"] if self.robust else []), "open")
 
@@ -186,6 +187,7 @@ class CertifyResult(FolderResult, Band):
                 *self._steps(),
             ],
             notes=[Note("solver", "warn", line) for line in self.cautions()],
+            # One gate at most: that of the largest of these budgets at which anything is proven.
             steps=[
                 Step(
                     f"Keep later models from falling below today's interval at {texts[k]}.",

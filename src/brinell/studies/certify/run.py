@@ -283,10 +283,13 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
         attacked = attack(plan, call, x, labels)
     else:
         attacked = read_attacks(Run.open(options.run), name, ids, len(plan.levels))
+
     network = read_network(model, x[:COMPARED].to(plan.device))
     prover = Prover.of(network, plan.dataset.domain, call.request.norm, plan.device)
+    # Nothing is proven from the first budget on that an attack broke, nor of a failed sample.
     limit = torch.as_tensor(attacked.first)
     limit[torch.as_tensor(attacked.failed)] = 0
+
     proofs = Proofs.none(len(ids))
     for spec, method in plan.methods:
         proofs.extend(prover, spec, method, x, torch.as_tensor(labels).long(), plan.levels, limit)
@@ -311,6 +314,9 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
         plan.folder / EXAMPLES.format(number),
         {str(ids[k]): x for k, x in sorted(attacked.examples.items())},
     )
+
+    # A column for each budget by its position, after that of the clean input, -1. What holds for the
+    # whole sample comes last, since it overrules the rest.
     positions, proven = np.arange(-1, len(plan.levels)), proofs.level.numpy()
     outcome = np.where(positions >= attacked.first[:, None], BROKEN, OPEN).astype(object)
     outcome[positions <= proven[:, None]] = CERTIFIED

@@ -120,6 +120,7 @@ class Smoothing(Checked):
         ends once the `radii` are decided.
         """
         if not self.early:
+            # The class is chosen on other draws than those that bound its probability.
             votes = self._counts(count, x, f"{seed} first {sample}", self.first)
             prediction = int(votes.argmax())
             hits = int(self._counts(count, x, f"{seed} later {sample}", self.draws)[prediction])
@@ -132,6 +133,7 @@ class Smoothing(Checked):
         provable = np.array([self._provable(share) for share in shares])
         hits = 0
         n = 0
+        # Each look adds draws, until every radius is proven or given up.
         while n < self.draws:
             step = min(max(LEAST, n // LOOK_GROWTH), self.draws - n)
             counts = self._counts(count, x, f"{seed} look {n} {sample}", step)

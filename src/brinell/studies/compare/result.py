@@ -295,6 +295,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
         f"{side.run}: {side.model}" if names.count(side.model) > 1 else side.model for side in sides
     ]
 
+    # States are those of the clean inputs, then one for each budget: hence the places plus 1.
     ranking = standing(
         unique, common.states[:, :, 0], common.states[:, :, 1 + above], texts, budget
     )

@@ -325,6 +325,7 @@ def _example(
     """Clean and corrupted pictures of a sample, with the answers to them."""
     bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
     labels = [class_name(names, int(index)) for index in arrays["classes"]]
+    # The true class, then the answers to the clean and to the corrupted picture.
     label = labels[0]
     title = f"sample {int(arrays['sample'][0])}, {label}"
 

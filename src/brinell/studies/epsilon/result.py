@@ -597,6 +597,7 @@ class EpsilonResult(FolderResult):
 
         examples = []
         for number, name in enumerate(names):
+            # The other sample is that of the next class, of the first one for the last.
             second = (number + 1) % len(names)
             inputs = {f"x₀: {name}": x[number], f"x₁: {names[second]}": x[second]}
             inputs |= {caption: arrays[number] for caption, arrays in changed.items()}

@@ -294,6 +294,7 @@ def measure_with_pairs(search: "DistanceSearch", norm: str) -> Distances:
 
     for name, limit in limits.items():
         finite = np.flatnonzero(np.isfinite(limit))
+        # The samples whose own limit is nearest to the common one.
         nearest = finite[np.argsort(np.abs(limit[finite] - common[name]), kind="stable")][:SHOWN]
         if not len(nearest):
             continue
@@ -466,6 +467,7 @@ def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
     that nobody sees, and most windows of an MNIST picture are plain. Without a textured window, the
     mean is over all windows.
     """
+    # The largest odd side up to 11 that fits.
     side = min(11, *(size - 1 + size % 2 for size in x.shape[2:]))
     offsets = torch.arange(side, dtype=x.dtype, device=x.device) - side // 2
     window = torch.exp(-offsets * offsets / (2 * 1.5**2))
@@ -476,6 +478,7 @@ def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
         flat = values.reshape(n * channels, 1, *values.shape[2:])
         return F.conv2d(F.conv2d(flat, window.view(1, 1, -1, 1)), window.view(1, 1, 1, -1))
 
+    # Means, then variances and the covariance, in each window.
     mx, my = smooth(x), smooth(y)
     xx, yy, xy = smooth(x * x) - mx * mx, smooth(y * y) - my * my, smooth(x * y) - mx * my
     c1, c2 = (0.01 * span) ** 2, (0.03 * span) ** 2

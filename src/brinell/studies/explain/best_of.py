@@ -70,6 +70,7 @@ def best_of(
     pairs = len(means) * (len(means) - 1) // 2
     behind = {}
     p_values = {}
+    # Bonferroni's correction: each p-value times the number of pairs.
     for name in means:
         gap = None if name == best else mean_difference(columns[best] - columns[name], groups)
         if gap is not None:

@@ -28,6 +28,7 @@ def curves(
     Inputs `x` are (n, *shape), `maps` (n, *places). Places are shown or hidden in equal steps.
     """
     n, places = len(x), places_of(domain)
+    # The rank of each place: 0 has the largest value of the map.
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(
         1, order, torch.arange(order.shape[1], device=x.device).expand_as(order)

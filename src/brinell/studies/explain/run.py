@@ -289,7 +289,7 @@ def compute_maps(
     """The maps (n, *places) of a method, and their cost by column."""
     explainer, x, domain = method.explainer, batch.x, plan.dataset.domain
     # Explainers ask about any input, hidden places and all, so no budget limits them.
-    unbounded = plugins.build("distance", "linf", {})
+    unbounded = plugins.build("distance", "linf")
     eps = torch.full((len(x),), torch.inf, device=plan.device)
     threat = Threat(distance=unbounded, eps=eps, domain=domain)
     size = plan.request.batch_size

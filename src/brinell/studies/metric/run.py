@@ -77,6 +77,8 @@ ASIDE = 0.2
 """The share of the data that is judged by where no other data are named."""
 AUC_SAMPLES = 1000
 """Samples at most by whose pairs the AUC is measured."""
+SCALED = 2000
+"""Samples at most by whose pairs the scale of the embedding is measured."""
 MARGIN, RATE, BATCH_SIZE = 0.2, 0.002, 128
 """Margin (alpha) of the triplet loss, in squared distance on the unit sphere; largest learning
 rate; samples of a batch."""
@@ -267,10 +269,12 @@ def _train(
 
 def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
     """Median ratio of both distances over pairs of neighbours in a random order."""
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed + 2))[:2000]
+    # Another stream than that of the training, which is seeded by `seed + 1`.
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed + 2))[:SCALED]
     with torch.no_grad():
         inputs = x[order]
         points = torch.cat([network(part).flatten(1) for part in torch.split(inputs, 256)])
+    # From each input to the next one in that order.
     input_distance = (inputs[1:] - inputs[:-1]).flatten(1).norm(dim=1)
     embedded_distance = (points[1:] - points[:-1]).flatten(1).norm(dim=1)
     # Two inputs that the network sends to one point have no ratio.

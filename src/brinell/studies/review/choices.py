@@ -107,6 +107,7 @@ def choices_of(
         inputs: (answers,) the input that was explained.
         preferences: left, right or None, by answer.
     """
+    # An empty winner is a tie, half a point for both.
     sides = np.array([preference or "" for preference in preferences], dtype=object)
     winner = np.where(sides == "left", pairs[:, 0], np.where(sides == "right", pairs[:, 1], ""))
     choices = []

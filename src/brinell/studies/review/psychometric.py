@@ -102,7 +102,7 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array) -> Thre
         log = log + xlogy(answers.sum(), share) + xlog1py((~answers).sum(), -share)
 
     # The other parameters are integrated out; the density of the threshold is linear between the
-    # points of its grid.
+    # points of its grid, so that its area between two of them is that of a trapezium.
     density = np.exp(log - log.max()).sum((1, 2, 3))
     area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
     low, median, high = np.interp(

@@ -202,6 +202,7 @@ class ReviewResult(FolderResult):
             pictures = [str(draw_overlay(x, None, 0, *shared, "input"))]
             for method in methods:
                 values = arrays[f"map/{method}/{sample}"]
+                # A share of the places, but none to which the map gives its least value.
                 count = min(max(1, round(AREA * values.size)), int((values > values.min()).sum()))
                 pictures.append(str(draw_overlay(x, values, count, *shared, "map")))
             pairs.append({"pictures": pictures, "class": name})
@@ -405,6 +406,7 @@ def _size_groups(size: Array, right: Array, differs: Array) -> list[SizeGroup]:
     groups: list[list[int]] = []
     for index in np.argsort(size, kind="stable").tolist():
         first = size[groups[-1][0]] if groups else None
+        # Unchanged inputs are a group of their own.
         if first is None or (size[index] > 0) != (first > 0) or size[index] > 1.15 * first:
             groups.append([])
         groups[-1].append(index)

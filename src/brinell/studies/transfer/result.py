@@ -279,6 +279,7 @@ def _ranks(
         targets = [model for model in models if model not in {*a.white_box, *b.white_box}]
         return compare_cells([(samples(a, model), samples(b, model)) for model in targets])
 
+    # Each source with those before it, so that every pair is compared once.
     comparisons = [[compare(a, b) for b in sources[:index]] for index, a in enumerate(sources)]
     return rank_by([source.name for source in sources], comparisons)
 

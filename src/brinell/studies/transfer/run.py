@@ -99,7 +99,7 @@ def make_plan(call: Call) -> TransferPlan:
         eps_text=eps_text,
         attack=None if stage is None else stage.name,
         sources=sources,
-        # Models in memory have no specs, and nothing is known of their training.
+        # Models in memory have no specs, and nothing is known of their training; `zip` ends there.
         hardened=[
             name
             for name, spec in zip(plan.models, () if call.models() else specs, strict=False)

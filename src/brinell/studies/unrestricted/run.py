@@ -196,11 +196,11 @@ class _Attack:
 
         low, high = domain.bounds(start.x)
         ledger = open_questions(
-            # No norm limits the inputs: the budget is the whole range of the data.
             model,
             Batch.of(start.x, y),
+            # No norm limits the inputs: the budget is the whole range of the data.
             Threat(
-                distance=plugins.build("distance", "linf", {}),
+                distance=plugins.build("distance", "linf"),
                 eps=(high - low).amax().expand(len(y)),
                 domain=domain,
             ),

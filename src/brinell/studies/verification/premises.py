@@ -58,7 +58,8 @@ def list_premises(
         digests: digests that the person knows.
         is_open: False where neither data nor models were opened, so that all are on trust.
     """
-    facts = dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, ""))
+    # A whole manifest has no key of its own.
+    facts = dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, key=""))
     digests_there = {fact.digest for fact in facts}
     if unknown := sorted(set(digests) - digests_there):
         raise RequestError(

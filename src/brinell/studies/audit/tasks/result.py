@@ -542,6 +542,7 @@ def summarise(folder: Folder[AttackRows]) -> PicturesResult:
         least.T.tolist(),
         strict=True,
     )
+    # The first of all rates, and of the pictures' own, is that of the clean inputs.
     return PicturesResult(
         **head,
         n=n,

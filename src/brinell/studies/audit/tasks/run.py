@@ -144,7 +144,7 @@ def plan_attack(
         distance=distance,
         attacks=dict(_attacks(attack, task, distance)),
         levels=levels,
-        texts=budgets.texts[-len(levels) :],
+        texts=budgets.texts[-len(levels) :],  # without that of a budget of 0, which is the first
     )
 
 
@@ -289,6 +289,7 @@ class _Search:
             strongest=True,
         )
 
+        # The rows are of the strongest inputs of this attack, and `best` holds those of all attacks.
         margin, found = ledger.best.margin, ledger.strongest
         seconds = (time.perf_counter() - begin) / n
         answers = self.task.ask(found, plan.batch_size)

@@ -182,19 +182,21 @@ def summarise(folder: Folder[TransferRows]) -> TaskTransferResult:
         index = np.flatnonzero((rows.source == source) & (rows.aim == aim) & (rows.model == model))
         return index[np.argsort(rows.sample_id[index], kind="stable")]
 
-    first = part("", "", models[0])
+    # The clean inputs have neither source nor aim, and come first. Every model has the same, so the
+    # rows of the first one give the order of the pictures.
+    no_source = no_aim = ""
+    first = part(no_source, no_aim, models[0])
     places = np.searchsorted(rows.sample_id[first], rows.sample_id)
     figures: type[Pictures] = part_of(facts.task, "figures")
     pictures = figures(rows.answer, places, first, least_score=facts.least_score)
 
-    # The clean inputs have neither source nor aim, and come first.
-    sets = [("", "")]
+    sets = [(no_source, no_aim)]
     for source in facts.sources:
         sets += [(source, aim) for aim in dict.fromkeys(rows.aim[rows.source == source].tolist())]
     cells = []
     for source, aim in sets:
         for model in models:
-            index, clean = part(source, aim, model), part("", "", model)
+            index, clean = part(source, aim, model), part(no_source, no_aim, model)
             effects = []
             for name in pictures.figures:
                 change = Figure(**pictures.figure(name, index, less=clean))
