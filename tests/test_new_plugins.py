@@ -241,7 +241,8 @@ def test_they_are_listed_checked_and_used(tmp_path):
         timeout=300,
     )
     assert process.returncode == 0, process.stdout + process.stderr
-    listing, audited = json.loads(process.stdout)
+    listing, answer = json.loads(process.stdout)
+    (audited,) = answer["models"]
     assert set(NAMES.items()) <= {(plugin["kind"], plugin["name"]) for plugin in listing["plugins"]}
     assert audited["clean_accuracy"]["value"] == 1
     assert [stage["attack"] for stage in audited["stages"]][:1] == ["straight-up"]

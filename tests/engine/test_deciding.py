@@ -101,11 +101,11 @@ def gain(x, z):
 def test_scores_that_pass_every_check_are_not_the_only_ones_attacked(seed, tmp_path):
     network, x = mlp(FEATURES, CLASSES, seed).eval(), inputs(seed + 1, 48)
     data = (x.numpy(), network(x).argmax(1).numpy())
-    truth = brinell.audit(network, data, eps="0.05", out=tmp_path / "truth").payload()
+    (truth,) = brinell.audit(network, data, eps="0.05", out=tmp_path / "truth").models
     model = Shown(network, gain).eval()
-    audit = brinell.audit(model, data, eps="0.05", out=tmp_path / "run").payload()
-    assert "boundary-margin" not in {warning["code"] for warning in audit["warnings"]}
-    assert audit["robust_accuracy"][-1]["k"] <= truth["robust_accuracy"][-1]["k"] + 1
+    (audited,) = brinell.audit(model, data, eps="0.05", out=tmp_path / "run").models
+    assert "boundary-margin" not in {warning.code for warning in audited.warnings}
+    assert audited.robust_accuracy[-1].k <= truth.robust_accuracy[-1].k + 1
 
 
 def test_scores_that_say_the_same_are_no_others():
@@ -119,13 +119,12 @@ def test_scores_that_say_the_same_are_no_others():
 def test_an_audit_follows_them(tmp_path):
     network, x = mlp(FEATURES, CLASSES, 0).eval(), inputs(1, 48)
     y = network(x).argmax(1)
-    truth = brinell.audit(
-        network, (x.numpy(), y.numpy()), eps="0.05", out=tmp_path / "truth"
-    ).payload()
+    data = (x.numpy(), y.numpy())
+    (truth,) = brinell.audit(network, data, eps="0.05", out=tmp_path / "truth").models
     model = Shown(network, bonus).eval()
-    audit = brinell.audit(model, (x.numpy(), y.numpy()), eps="0.05", out=tmp_path / "run").payload()
-    assert abs(audit["robust_accuracy"][-1]["k"] - truth["robust_accuracy"][-1]["k"]) <= 1
-    assert "the scores that decide" in audit["verdict"]
+    (audited,) = brinell.audit(model, data, eps="0.05", out=tmp_path / "run").models
+    assert abs(audited.robust_accuracy[-1].k - truth.robust_accuracy[-1].k) <= 1
+    assert "the scores that decide" in audited.verdict
     assert brinell.verify(tmp_path / "run", model, (x.numpy(), y.numpy())).passed
 
 

@@ -177,6 +177,7 @@ class _RaySearch:
         self._stage[rows] = torch.where(finished, following, self._stage[rows])
         self._block[rows] = torch.where(finished, 0, self._block[rows])
 
+        # The best direction with the signs of one block turned.
         start = self._block[rows] * self._block_size(rows)
         place = torch.arange(self._d, device=rows.device)
         block = (place >= start[:, None]) & (place < (start + self._block_size(rows))[:, None])

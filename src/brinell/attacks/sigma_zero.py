@@ -96,6 +96,7 @@ class SigmaZero(EveryKind):
             slope -= count_slope / square_length[0].numel()
             slope /= per_sample(norms.linf(slope).clamp_min(1e-12), slope)
 
+            # Adam, whose means are corrected for their start at 0.
             mean = torch.lerp(slope, mean, MOMENTA[0])
             square = torch.lerp(slope.square(), square, MOMENTA[1])
             size = (square / (1 - MOMENTA[1] ** (k + 1))).sqrt_().add_(1e-8)
@@ -103,6 +104,8 @@ class SigmaZero(EveryKind):
             step_size = self.step_size * cosine(1.0, self.last_step_size, k / self.steps)
             moved = threat.domain.clamp(x + width * step_size * step)
 
+            # Values below the threshold go back to the clean ones. It rises while the input is
+            # adversarial, and falls otherwise.
             rise = self.threshold_step * step_size
             threshold = (threshold + torch.where(is_adversarial, rise, -rise)).clamp_(0, 1)
             length = over_places(((moved - batch.x) / width).square(), threat).sqrt()

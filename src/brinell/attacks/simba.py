@@ -147,6 +147,7 @@ class _Directions:
         n = len(number)
         places = math.prod(self._grid)
         directions = self._order.gather(1, number[:, None] % self._order.shape[1])
+        # Without waves a direction is a single value.
         gains = torch.zeros(n, self._order.shape[1], device=directions.device)
         if not self._waves:
             return gains.scatter_(1, directions, 1.0).reshape(n, *self._shape)
@@ -160,6 +161,7 @@ class _Directions:
         if self._linf:
             wave = wave / wave.abs().amax(1, keepdim=True)
         rows = torch.arange(n, device=directions.device)
+        # A number is a channel and a frequency: the wave goes to this channel.
         gains.view(n, -1, places)[rows, directions[:, 0] // places] = wave
         return gains.reshape(n, *self._shape)
 

@@ -77,6 +77,7 @@ class Prover:
         such samples are not tried in float32.
         """
         ball = self.ball(x, eps)
+        # The bounds of the inputs themselves; a sample without a positive one goes to float64.
         centre = self.ball(x, torch.zeros_like(eps)).to(torch.float32)
         with torch.no_grad():
             state = propagate(self.coarse, centre, refine=False)

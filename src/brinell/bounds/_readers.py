@@ -196,7 +196,7 @@ def _batch_norm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...])
     factor = weight / (var + b["eps"]).sqrt()
     shift = bias - mean * factor
 
-    channels = [-1] + [1] * (len(shape) - 1)
+    channels = [-1] + [1] * (len(shape) - 1)  # along the first axis of the shape
     return _scaled(trace, b["input"].node, factor.reshape(channels), shift.reshape(channels), shape)
 
 

@@ -190,6 +190,7 @@ class LinearForms:
 
         flat = self.a.new_zeros(len(self.a), shape[0], height * width + 1)
         flat = flat.scatter_add(2, index[:, None].expand(-1, shape[0], -1), rows.a.flatten(2))
+        # Without the last column.
         return LinearForms(flat[:, :, :-1].reshape(len(flat), *shape), self.sample)
 
     def convolved(

@@ -194,6 +194,7 @@ def match(
     free = np.ones((len(levels), len(objects)), dtype=bool)
     for number in np.flatnonzero(ratio.max(1) >= min(levels)).tolist():
         for level, least in enumerate(levels):
+            # A free object first, else a crowd, which any number of boxes may lie on.
             single = np.where(free[level] & ~objects.crowd, ratio[number], -1.0)
             row = single if single.max() >= least else np.where(objects.crowd, ratio[number], -1.0)
             if row.max() >= least:
@@ -214,6 +215,7 @@ def judge(detections: Detections, objects: Objects) -> BoxOutcomes:
     of_box = np.full(len(detections), FALSE, dtype=object)
     of_object = np.where(objects.crowd, IGNORED, MISSED).astype(object)
     hits = (partners[0] >= 0) & ~ignored[0]
+    # Boxes on crowds are neither right nor wrong.
     of_box[ignored[0]], of_box[hits] = IGNORED, HIT
     of_object[partners[0][hits]] = HIT
 

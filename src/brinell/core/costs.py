@@ -102,11 +102,13 @@ class Best:
             distance: (m,) their distances from the clean inputs.
             totals: (m,) the forwards that the sample had cost up to this success.
         """
+        # Until the first success the clean inputs stand for the closest ones, without a copy.
         if self.closest is self._x:
             self.closest = self._x.clone()
         earliest = torch.full_like(self.first_success, NEVER).scatter_reduce_(
             0, ids, totals, "amin"
         )
+        # A sample without a success so far has 0.
         new = (self.first_success == 0) & (earliest < NEVER)
         self.first_success[new] = earliest[new]
 

@@ -247,6 +247,8 @@ def lines_between(
     starts = list[int]()
     ends = list[int]()
     for position, row in enumerate(order[:most].tolist()):
+        # By default the search begins behind the starts, each time at another sample, so that ends
+        # differ too.
         partners = torch.roll(order, -position - most) if ways is None else ways[row].argsort()
         partners = partners[classes[partners] != classes[row]]
         if len(partners) and (int(partners[0]), row) not in zip(starts, ends, strict=True):

@@ -199,6 +199,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
     """
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
     succeeded = level_of(ledger.best.distance, levels, threat.distance, threat.domain)
+    # Levels by their number; -1 lies below the smallest.
     failed = torch.full_like(succeeded, -1)
 
     while True:

@@ -159,6 +159,7 @@ class ModelAudit:
         # The closest example of each sample comes first, and is the one that counts.
         order = np.lexsort((ids, records.broken[fooled]))
         order = order[np.sort(np.unique(ids[order], return_index=True)[1])]
+        # Sorted, the first of each class come before the second of any.
         turns = [
             (turn, label, row)
             for label in np.unique(labels).tolist()

@@ -37,7 +37,7 @@ def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: D
     rounded = nearest[too_far]
     limit = limit[too_far]
     low, high = domain.bounds(x)
-    level = (high - low) / (domain.levels - 1)
+    level = (high - low) / (domain.levels - 1)  # from one level to the next
     away = (rounded - x0).abs() > (x - x0).abs()
     inward = torch.where(away, domain.clamp(rounded - level * (rounded - x0).sign()), rounded)
     if distance.name == "linf":

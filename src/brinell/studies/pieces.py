@@ -199,6 +199,7 @@ def as_cut(
                 answers[answer[0].key] = answer[1]
                 new = source.send(answer)
         except StopIteration:
+            # By number, also where it has more than five digits.
             return [answers[key] for key in sorted(answers, key=lambda key: (len(key), key))]
 
 

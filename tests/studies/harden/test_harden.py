@@ -51,8 +51,8 @@ def test_training_raises_robust_accuracy_and_the_spec_loads_the_weights(
         )
         == 0
     )
-    audited = json.loads(capsys.readouterr().out)
-    assert audited["model"] == "network-hardened"
+    (audited,) = json.loads(capsys.readouterr().out)["models"]
+    assert audited["name"] == "network-hardened"
     assert audited["robust_accuracy"][-1]["k"] == 60 and audited["clean_accuracy"]["k"] == 60
 
 

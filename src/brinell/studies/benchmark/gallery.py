@@ -49,6 +49,7 @@ def galleries(
     if not chosen:
         return
 
+    # The sample that has the most levels.
     graded = max(chosen, key=lambda sample: len(rows[sample]))
     arrays = _arrays(folder, {*chosen, graded})
     queries = dict(

@@ -437,6 +437,7 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
     clean = errors.clean[number]
     ces: Array | None = None
     if base is not None:
+        # Errors of each kind, summed over its levels, against those of the base.
         own = errors.wrong[number].sum(1).astype(np.float64)
         reference = errors.wrong[base].sum(1).astype(np.float64)
         ces = np.stack([pseudo_values(*pair) for pair in zip(own, reference, strict=True)])

@@ -102,7 +102,7 @@ def robustbench_entry(
         and result.complete
     )
     failed = [check.code for check in result.checks if check.passed is False]
-    figure = _percent(result.robust_accuracy[-1])
+    figure = _percent(result.robust_accuracy[-1])  # at the largest budget, which `eps` names
     missing = []
     fields = {
         **dict.fromkeys(PAPER),

@@ -66,6 +66,7 @@ def make_plan(call: Call) -> ReviewPlan:
             "pictures with one or three channels"
         )
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, STREAM]))
+    # At least one trial of either kind.
     unchanged_count = min(max(round(request.trials * UNCHANGED), 1), request.trials - 1)
     ids, x, y = (
         _load_pairs(request, dataset, unchanged_count, rng)

@@ -342,11 +342,13 @@ def rank_by(
     shown[lower] = [significant(p) for p in holm([p for _, p in found])]
     difference = difference - difference.T
     shown = (shown | shown.T) & (difference != difference.T)
+    # Each entry compares the object of its row with that of its column.
     behind = difference < 0
     ahead = difference > 0
     others = ~np.eye(k, dtype=bool)
     return {
         name: (
+            # The middle of the places of a tie; the ends count what is shown alone.
             Rank(
                 value=1 + behind[i].sum() + (others & ~behind & ~ahead)[i].sum() / 2,
                 low=1 + (shown & behind)[i].sum(),
