@@ -8,7 +8,7 @@ from _helpers import mlp
 from brinell import plugins
 from brinell.core.torch_settings import kept_defaults
 
-NORMS = {"linf": 0.1, "l2": 0.5, "l1": 1.0, "l0": 3}
+NORMS = {"linf": 0.1, "l2": 0.5, "l1": 1.0, "l0": 3, "patch": 2}
 
 
 @pytest.mark.parametrize("part", range(3))

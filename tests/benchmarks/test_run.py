@@ -22,6 +22,7 @@ def test_every_benchmark_is_found_by_its_group_and_says_how_it_is_run(root):
         if not any(text in benchmarks[name].doc for text in texts)
     ] == []
     assert {benchmark.name for benchmark in benchmarks.values() if benchmark.group == "passes"} == {
+        "footprint",
         "kills",
         "memory",
         "minimal",

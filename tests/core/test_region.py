@@ -98,4 +98,4 @@ def test_what_is_no_region_is_refused(tmp_path):
         assert open_data(text).domain.region == Region(((2, 5), (1, 3)))
     studies = register.studies().values()
     commands = {study.command for study in studies if study.keeps_region}
-    assert commands == {"audit", "transfer", "benchmark", "verify"}
+    assert commands == {"audit", "transfer", "benchmark", "verify", "gate"}

@@ -5,6 +5,7 @@ from tests._helpers import Recorder, run_audit
 
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.domain import Domain
+from brinell.reports.numbers import NBSP
 from brinell.store.run import LAYOUT
 from brinell.studies.register import write_page
 
@@ -35,7 +36,8 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
         (ATTACK, "policy"),
         (ATTACK, "distance-without-success"),
     ]
-    assert all(remark.text in write_page(run.path).read_text() for remark in model.remarks)
+    page = write_page(run.path).read_text().replace(NBSP, " ")
+    assert all(remark.text in page for remark in model.remarks)
     assert model.remarks[0].text in write_page(run.path).read_text()
     run.manifest["remarks"][model.name]["model"] = {
         "json": "what a model on another machine says of itself"

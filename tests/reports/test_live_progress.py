@@ -52,6 +52,7 @@ def test_stages_are_numbered_and_those_that_ran_on_nothing_are_left_out(tmp_path
     stages = [
         line.partition("recorder ")[2].partition(",")[0].partition(":")[0]
         for line in out.getvalue().splitlines()
+        if "recorder " in line
     ]
     assert stages == ["clean", "checks", "1/6 FGSM", "2/6 PGD", "6/6 PGD"]
     audit(tmp_path / "b", LiveProgress(stream=verbose_out, verbose=True), attack=attacks)

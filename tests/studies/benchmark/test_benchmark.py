@@ -213,7 +213,7 @@ def test_an_audit_reads_it(benchmark_set, work, tmp_path, capsys, subtests):
                 == 0
             )
             answer = json.loads(capsys.readouterr().out)
-            assert answer["n"] == count and answer["clean_accuracy"]["k"] == (
+            assert answer["n"] == count and answer["models"][0]["clean_accuracy"]["k"] == (
                 11 if level == "clean" else 0
             )
 

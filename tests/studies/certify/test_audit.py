@@ -51,7 +51,10 @@ def test_both_bounds_are_in_the_result_and_on_the_page(subject, run):
         assert certified.k == int((radius > eps).sum())
         assert certified.k + undecided.k == robust.k
     assert sum(c.certified[0].k for c in model.per_class) == model.certified[0].k
-    assert json.loads(json.dumps(result.payload()))["certified"][0]["k"] == model.certified[0].k
+    assert (
+        json.loads(json.dumps(result.payload()))["models"][0]["certified"][0]["k"]
+        == model.certified[0].k
+    )
     assert brinell.open(folder).models[0].certified == model.certified
     assert "A proof holds for every input" in (folder / "report.html").read_text()
 
