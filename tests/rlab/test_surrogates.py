@@ -382,7 +382,8 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     folder, repetition, variant = (tmp_path / name for name in ("run", "again", "other"))
     options = ["--surrogate", f"{networks}:guide", "--surrogate", f"{networks}:other"]
     assert main([*AUDIT, *options, "--out", str(folder)]) == 0
-    (stage,) = json.loads(capsys.readouterr().out)["stages"]
+    (audited,) = json.loads(capsys.readouterr().out)["models"]
+    (stage,) = audited["stages"]
     run = Run.open(folder)
     records = run.rows
     attacked = records.forwards[records.attack != "clean"] > 0

@@ -85,7 +85,7 @@ def _addmm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
 def _mm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if trace.node(b["mat2"]) is not None:
         raise Unbounded("there is no bound for a matrix product of this kind")
-    return _linear(trace, b["self"], b["mat2"].t(), None, shape)
+    return _linear(trace, b["self"], b["mat2"].t(), bias=None, shape=shape)
 
 
 def _matrices(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -263,7 +263,7 @@ def _softmax_of(trace: GraphRecorder, node: int, axis: int) -> int:
     exponentials = trace.add(Activation("exp"), [differences], wide)
 
     weights = torch.ones(1, count, dtype=torch.float64)
-    total = trace.add(Linear(weights, None), [exponentials], (*shape, 1))
+    total = trace.add(Linear(weights, bias=None), [exponentials], (*shape, 1))
     total = trace.add(Reshape(shape), [total], shape)
     return trace.add(Activation("reciprocal"), [total], shape)
 
@@ -297,7 +297,7 @@ def _normalised(
 
     # The mean is subtracted by a matrix, so that centring is one linear node of the graph.
     centring = torch.eye(width, dtype=torch.float64) - 1 / width
-    centred = trace.add(Linear(centring, None), [node], groups)
+    centred = trace.add(Linear(centring, bias=None), [node], groups)
 
     squares = trace.add(Activation("square"), [centred], groups)
     mean = torch.full((1, width), 1 / width, dtype=torch.float64)
@@ -388,7 +388,7 @@ def _sum_or_mean(
     unit = torch.eye(size, dtype=torch.float64).reshape(size, *before)
     with torch.utils._python_dispatch._disable_current_modes():
         weight = (unit.mean(axes) if mean else unit.sum(axes)).reshape(size, -1).T.contiguous()
-    out = trace.add(Linear(weight, None), [flat], (len(weight),))
+    out = trace.add(Linear(weight, bias=None), [flat], (len(weight),))
     return trace.add(Reshape(shape), [out], shape)
 
 

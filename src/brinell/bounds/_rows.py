@@ -42,7 +42,7 @@ def _spread(
     count = weight.shape[0] * prod(window)
     unit = torch.eye(count, dtype=weight.dtype, device=weight.device)
     unit = unit.reshape(count, weight.shape[0], *window)
-    matrix = F.conv_transpose2d(unit, weight, None, stride, 0, 0, 1, dilation)
+    matrix = F.conv_transpose2d(unit, weight, stride=stride, dilation=dilation)
     return matrix.flatten(1), tuple(matrix.shape[1:])
 
 
@@ -212,7 +212,13 @@ class LinearForms:
                 output_padding.append(shape[1 + axis] - extent)
             return self.replaced(
                 F.conv_transpose2d(
-                    self.a, weight, None, stride, padding, output_padding, groups, dilation
+                    self.a,
+                    weight,
+                    stride=stride,
+                    padding=padding,
+                    output_padding=output_padding,
+                    groups=groups,
+                    dilation=dilation,
                 )
             )
 
@@ -221,7 +227,7 @@ class LinearForms:
             matrix, size = _spread(weight, stride, dilation, tuple(rows.a.shape[2:]))
             a = (rows.a.flatten(1) @ matrix).reshape(len(rows.a), *size)
         else:
-            a = F.conv_transpose2d(rows.a, weight, None, stride, 0, 0, groups, dilation)
+            a = F.conv_transpose2d(rows.a, weight, stride=stride, groups=groups, dilation=dilation)
 
         origin = torch.tensor(padding, device=a.device)
         corner = self.corner * torch.tensor(stride, device=a.device) - origin

@@ -157,7 +157,7 @@ class BatchAttack:
         """Attack the batch; return each sample's closest adversarial input (`worst`: that of the
         largest margin) and costs.
         """
-        check_output(self.model, None)
+        check_output(self.model, dataset=None)
         with torch.no_grad():
             logits = torch.cat([ask(self.model, part) for part in self.x.split(self.batch_size)])  # type: ignore[no-untyped-call]
         if int(self.y.max()) >= logits.shape[1]:

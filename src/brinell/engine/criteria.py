@@ -59,7 +59,7 @@ def parse_targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | N
     if text is None:
         return None
     if text in (LEAST_LIKELY, RANDOM):
-        return Targeting(text, None)
+        return Targeting(text, class_index=None)
     if text in classes:
         return Targeting(text, classes.index(text))
     if text.isdecimal():

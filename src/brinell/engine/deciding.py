@@ -93,7 +93,7 @@ class DecidingModel(Converted):
     """
 
     def __init__(self, model: Model, scores: Scores) -> None:
-        super().__init__(model, "", model.classes)
+        super().__init__(model, step="", classes=model.classes)
         self.access = Access.GRADIENTS
         self._scores = scores
 

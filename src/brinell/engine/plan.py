@@ -221,7 +221,7 @@ def make_plan(
     ids = selection.ids[attackable_samples(labels[selection.ids], target, threshold)]
     unreadable = unreadable_samples(dataset, ids.tolist())  # some fail one by one, all are refused
     budgets, units, provenance = recommended or BudgetsBySample(
-        parse_eps(str(eps)), np.ones(len(labels)), None
+        parse_eps(str(eps)), np.ones(len(labels)), provenance=None
     )
     if recommended is None:
         check_budgets(budgets, distance, dataset.domain)
@@ -366,7 +366,7 @@ def _brought_surrogates(stages: tuple[Stage, ...], dataset: Dataset) -> tuple[Mo
     for attack in (stage.attack for stage in stages):
         for model in attack.surrogates() if isinstance(attack, BringsSurrogates) else ():
             check_class_names(model, tuple(dataset.classes), dataset.name)
-            source = _surrogate_source("", _constant_opener(model))
+            source = _surrogate_source(spec="", opener=_constant_opener(model))
             sources[source.facts["digest"]] = source
     return tuple(sources.values())
 

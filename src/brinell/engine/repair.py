@@ -44,7 +44,7 @@ class SubstituteGradient(Converted):
     """
 
     def __init__(self, model: Model, differentiable: Callable[[Tensor], Tensor]) -> None:
-        super().__init__(model, "", model.classes)
+        super().__init__(model, step="", classes=model.classes)
         self.access = Access.GRADIENTS
         self._differentiable = differentiable
 

@@ -245,7 +245,14 @@ class SquashingInputs(Recorder):
 
 
 class Converted:
-    """A model whose answers are converted; everything else comes from the inner model."""
+    """A model whose answers are converted; everything else comes from the inner model.
+
+    Args:
+        model: the inner model.
+        step: name of the conversion, for the digest; empty if the answers stay as they are.
+        classes: classes of the converted answers.
+        facts: what the conversion changes of the inner model's facts.
+    """
 
     def __init__(self, model: Model, step: str, classes: int, **facts: Any) -> None:
         self.model, self.name, self.domain, self.access = (

@@ -60,7 +60,7 @@ class ReportedResult(Result):
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The report as a terminal shows it, without styles, and where files lie."""
-        yield from self.styled_lines(None, verbose=verbose)
+        yield from self.styled_lines(colors=None, verbose=verbose)
 
     def styled_lines(
         self, colors: terminal.ColorSystem | None, *, verbose: bool = False

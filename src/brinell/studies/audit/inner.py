@@ -103,7 +103,7 @@ def _check_proofs(call: Call, plan: Plan) -> None:
             f"{option('certify')} has bounds in linf and l2, and none in "
             f"{plan.request.norm}: leave it out"
         )
-    CERTIFY.function("make_plan")(_certification(call, plan, None))
+    CERTIFY.function("make_plan")(_certification(call, plan, folder=None))
 
 
 def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:

@@ -133,17 +133,17 @@ class Audit(ReportedResult, AuditResult):
     @property
     def robust_accuracy(self) -> list[Rate]:
         """Robust accuracy over the budgets of a run of one model."""
-        return self.models[self._index(None)].robust_accuracy
+        return self.models[self._index(model=None)].robust_accuracy
 
     @property
     def per_class(self) -> list[ClassResult]:
         """The classes of a run of one model."""
-        return self.models[self._index(None)].per_class
+        return self.models[self._index(model=None)].per_class
 
     @property
     def verdict(self) -> str:
         """The finding of a run of one model, in a sentence."""
-        return self.models[self._index(None)].verdict
+        return self.models[self._index(model=None)].verdict
 
     def x_adv(
         self, model: str | None = None, *, eps: Any = None, attack: str | None = None

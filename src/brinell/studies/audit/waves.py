@@ -62,7 +62,7 @@ def parse_until(text: str) -> Question:
             f"{option('until')} is {text!r}: write a half-width such as 0.02, or robust:0.4 for a "
             "threshold, each from 0 to 1"
         )
-    return Question(value) if text.startswith(ROBUST) else Question(None, value)
+    return Question(value) if text.startswith(ROBUST) else Question(threshold=None, width=value)
 
 
 def run_waves(plan: Plan, audit: Callable[..., Run], progress: Progress, *, resume: bool) -> Run:

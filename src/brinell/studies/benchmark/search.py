@@ -77,7 +77,7 @@ class Read(Converted):
     """A model whose answers are kept while the ledger asks it."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__(model, "", model.classes)
+        super().__init__(model, step="", classes=model.classes)
         self.answers: list[Tensor] = []
 
     def predict(self, x: Tensor) -> Tensor:

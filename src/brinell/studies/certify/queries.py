@@ -264,10 +264,18 @@ def _search(
             labels = torch.zeros(STARTS, dtype=torch.int64)
             number = seed + turn * len(usable)
             attack = BatchAttack(
-                model, model.domain, open_distance("linf"), start, labels, STARTS, None, number
+                model,
+                model.domain,
+                open_distance("linf"),
+                start,
+                labels,
+                batch_size=STARTS,
+                queries=None,
+                seed=number,
             )
+            # The coordinates of the centre, 0.5, are the budgets as well: they reach all of the cube.
             with model_session(model):
-                points = attack.run((stage,), start[:, 0], None, worst=True)["x_adv"]
+                points = attack.run((stage,), eps=start[:, 0], targeted=None, worst=True)["x_adv"]
         example, slack = model.check(points)
         best = max(best, slack)
         if example:

@@ -287,7 +287,7 @@ def _fit_of_pictures(dataset: "Dataset", model: "Model", device: "torch.device")
 
     last = len(dataset) - 1
     ids = sorted({round(last * place / (LOOKED_AT - 1)) for place in range(LOOKED_AT)})
-    task = open_task(dataset, model, None, ids, device, "audit")
+    task = open_task(dataset, model, criterion=None, first=ids, device=device, use="audit")
     with task.model.info.session(device):
         answers = task.ask(dataset.load(ids).to(device), 1)
     columns, mistakes = task.columns(answers, ids), task.mistakes(answers, ids)

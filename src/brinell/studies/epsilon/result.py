@@ -751,7 +751,7 @@ def _recommend(
     limits = limits_of(folder.rows, norm)
     allow = folder.request.allow
     every = np.ones(len(table), bool)
-    overall = _class_budget(None, table, limits, every, allow)
+    overall = _class_budget(None, table, limits, every, allow)  # of no class, but of all samples
     # A distance between samples does not see the outline of another class in a sample.
     outline = _find_outline(folder, overall) if norm == "linf" else None
     audit = overall.sound if outline is None else outline

@@ -77,7 +77,7 @@ def _check_audit(call: Call, minima: dict[str, float]) -> None:
         return
     if request.data is None or request.model is None:
         raise RequestError(f"name a run, or {option('data')} and {option('model')} to audit first")
-    rules.check_metrics(minima, None)
+    rules.check_metrics(minima, criterion=None)
     if request.certified is not None:
         raise RequestError(
             f"{option('certified')} is for a run: audit with {option('certify')}, then name its folder"

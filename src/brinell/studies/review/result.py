@@ -199,6 +199,7 @@ class ReviewResult(FolderResult):
             methods = trials.left_method[trial], trials.right_method[trial]
             name = class_name(self.classes, int(trials.label[trial]))
             x = arrays[f"input/{sample}"]
+            # The input alone, then each map over it.
             pictures = [str(draw_overlay(x, None, 0, *shared, "input"))]
             for method in methods:
                 values = arrays[f"map/{method}/{sample}"]

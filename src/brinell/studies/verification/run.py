@@ -215,7 +215,7 @@ def _verify_apart(
     The models of the user's own folders run in it where their study needs more than answers.
     """
     call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
-    mark = _origin_of(folder, study.layout.read(folder), None)
+    mark = _origin_of(folder, study.layout.read(folder), trust=None)
     place = Code.APART if mark is None else Code(study.function("repetition") is not None)
     with running(place) as models:
         try:
