@@ -18,7 +18,9 @@ from brinell.store.proofs import PROOFS
 from brinell.store.run import inner_folder
 from brinell.studies.audit_detectors import FOLDER as DETECTED
 from brinell.studies.audit_detectors import STUDY as DETECTORS
+from brinell.studies.audit_detectors import DetectorsRequest
 from brinell.studies.certify import STUDY as CERTIFY
+from brinell.studies.certify import CertifyRequest
 from brinell.studies.epsilon import STUDY as EPSILON
 from brinell.studies.job import Job, open_folder
 from brinell.studies.kit import Call
@@ -113,7 +115,7 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
     request = plan.request
     settings = {name: getattr(request, name) for name in ("data", "norm", "attack", "seed")}
     settings |= {"batch_size": request.batch_size, "device": request.device}
-    certified = CERTIFY.request(
+    certified = CertifyRequest(
         **settings,
         model=request.model[0],
         eps=",".join(plan.budgets.texts),
@@ -133,7 +135,7 @@ def _detection(call: Call, plan: Plan, folder: Path) -> Call:
     """The call that measures the detectors in front of the models of an audit."""
     request, options = plan.request, call.options
     settings = {name: getattr(request, name) for name in ("data", "model", "seed", "device")}
-    detected = DETECTORS.request(
+    detected = DetectorsRequest(
         **settings,
         run=str(folder),
         samples=as_many(request.samples, len(plan.ids)),

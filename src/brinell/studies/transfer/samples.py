@@ -61,8 +61,8 @@ def samples_block(
         ]
         for row in order
     ]
-    class_columns = [ROWS.index(name) for name in ("class", "clean", "attacked")]
-    labels = sorted({row[column] for row in rows for column in class_columns})
+    shown = (answers.label, answers.clean_pred, answers.pred)
+    labels = np.unique(np.concatenate([column[order] for column in shown])).tolist()
     kind = result.manifest["data"]["domain"]["kind"]
     share = f"{whole(len(rows))} of " if len(rows) < len(by) else "All "
     pictured = list(dict.fromkeys(example[order].tolist()))[:PICTURED]
