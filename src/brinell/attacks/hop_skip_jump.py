@@ -67,6 +67,7 @@ class HopSkipJump(EveryKind):
         """Bisect, then estimate, jump and bisect again, step by step (Algorithm 2)."""
         d = math.prod(threat.domain.shape)
         is_linf = threat.distance.name == "linf"
+        # The last interval of a bisection, as a share of its first.
         theta = self.gamma / (d * d if is_linf else d**1.5)
         halvings = min(BISECTIONS, math.ceil(math.log2(1 / theta))) if theta < 1 else 0
         low, high = threat.domain.bounds(batch.x)
@@ -79,6 +80,7 @@ class HopSkipJump(EveryKind):
 
         for walk in LabelWalk.groups(oracle, batch, threat, rng, draw, self.starts):
             walk.descend(halvings)
+            # The noise of the first estimate: a tenth of the range.
             walk.reach.fill_(0.1 * float((high - low).max()))
             for step in range(1, self.steps + 1):
                 if not walk.select(walk.affordable()):

@@ -77,6 +77,7 @@ class BetaCrown(Checked):
 
     def _split(self, state: Relaxation, a: Tensor, end: float) -> Tensor:
         """The largest bound that splitting reaches before the processor time `end`."""
+        # The whole gets more steps than its parts, which start from its slopes and multipliers.
         waiting = Subproblems.of(state, a).bounded(steps=6 * self.steps)
         count = 1
         while len(waiting) and not bool((waiting.lower > 0).all()):

@@ -258,6 +258,7 @@ class BoxCriterion(TwoClasses):
         """(n,) in (0, 1): how near the next error is."""
         parts = _Candidates(self.form.unflatten(answers), self.scene)
         if self.error == FALSE:
+            # By the ten faint candidates away from all objects that come nearest to being shown.
             away = (parts.best * (parts.near < MATCH).all(2)).masked_fill(
                 parts.best > self.least_score, 0.0
             )

@@ -77,6 +77,7 @@ def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
     table = np.loadtxt(
         Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=","
     )
+    # A line is the pixels of a picture, then its class.
     images = table[:, :-1].reshape(-1, 1, 8, 8)
     labels = table[:, -1].astype(np.int64)
 

@@ -121,6 +121,7 @@ def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> Non
         if is_linf:
             problem = "lets every value take any other"
         suggestion = f"{'8/255' if is_linf else '1 %'} of the range"
+        # A budget of 8 for inputs from 0 to 1 is probably one of 8 of 255 levels.
         if 1 <= largest <= 64 and width == 1:
             suggestion = f"{largest:g}/255"
         raise RequestError(

@@ -65,6 +65,8 @@ LOOKS = 16
 """Inputs by which a model's own preparation is read."""
 EXACT = 1e-3
 """Largest share of the deviation of a layer's inputs that an affine preparation leaves."""
+RESIZED = 0.2
+"""The same share where a picture was resized, so that only the means of its channels compare."""
 CLOSE = 0.03
 """Largest difference, in deviations, at which two preparations count as one."""
 
@@ -251,7 +253,8 @@ def preparation_of(model: Model, u: Tensor, x: Tensor) -> Affine | None:
     elif features.ndim == u.ndim > 2 and features.shape[1] == u.shape[1]:
         # A resized picture keeps the mean of each channel, but for what is cut off.
         features = features.flatten(2).mean(2, keepdim=True)
-        u, exact = u.flatten(2).mean(2, keepdim=True), 0.2
+        u = u.flatten(2).mean(2, keepdim=True)
+        exact = RESIZED
     else:
         return None
     orders = orders_of(u.shape[1])

@@ -110,6 +110,7 @@ class GradientCheck:
         noise = self._rng.fold("point").uniform(*domain.shape).mul_(2).sub_(1)
         move = noise * min(self._step(STEPS[0]) / STEPS[0], self._radius)
         is_attacked = torch.arange(len(batch), device=batch.x.device) % 2 == 1
+        # Three quarters of the way are that step, and one is the noise of the other points.
         step = 0.75 * self._radius * grad[is_attacked].sign()
         move[is_attacked] = step + 0.25 * move[is_attacked]
         self._x = domain.clamp(batch.x + move * self._width)
