@@ -311,6 +311,7 @@ class DistortedInputs:
 
         `rows` (m,) are their slots, `rng` has a stream for each.
         """
+        # What is learned and what is proposed begin as the clean input, the last column.
         self._values[rows, self.learned :] = x.flatten(1)[:, None]
         distortions = {
             id(variant.distortion): variant.distortion for variant in self.variants
@@ -377,6 +378,7 @@ class DistortedInputs:
         limited = threat.eps < EXTENT * extent(threat.distance, self.domain)
 
         if self.variants[int(index[0])].fitted:
+            # One factor for all draws, by their mean; `fill` below is that of the largest draw.
             size = torch.stack(sizes).mean(0)
             factor = CONCENTRATED * threat.eps / size.clamp_min(1e-12)
             factor = torch.where(limited & (size > 0), factor, 1.0).clamp(1, STRONGEST)
@@ -416,6 +418,7 @@ class DistortedInputs:
 
         offsets = torch.arange(channels, device=places.device) * (size // channels)
         index = places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
+        # The remainder of CLEAN, -1, is the last column, that of the clean inputs.
         start = (rows[:, None] * count + variants.remainder(count)) * size
         index = start.view(len(rows), *[1] * (index.ndim - 2), variants.shape[1]) + index
         # index_select is several times as fast as an index.
@@ -428,6 +431,7 @@ class DistortedInputs:
     def render(self, rows: Tensor, variant: Tensor, grid: PatchGrid) -> Tensor:
         """(m, *shape): the inputs of assignments (m, patches) to the samples in slots (m,)."""
         covers = covers_on(grid, rows.device)
+        # `covers` names the patch behind the last one where a place has fewer patches than others.
         clean = torch.full_like(variant[:, :1], CLEAN, dtype=torch.int64)
         padded = torch.cat([variant.long(), clean], 1)
         places = torch.arange(grid.places, device=rows.device)
@@ -465,6 +469,7 @@ def strengths(
 def strength_remarks(names: Sequence[str], factors: Tensor, fills: Tensor) -> list[str]:
     """Remarks on distortions that are made stronger to fit a budget, or cannot fill it."""
     remarks = []
+    # Without inputs `strengths` has no numbers, and there is nothing to remark.
     grown = [
         f"{name} {factor:.1f} times"
         for name, factor in zip(names, factors.tolist(), strict=False)

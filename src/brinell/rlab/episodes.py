@@ -200,6 +200,7 @@ def rise_of_margin(before: "Slots", margin: Tensor) -> Tensor:
     """(m,): the reward of a step from the state `before` to inputs of these margins."""
     # A margin above 0 is a success already: more of it earns nothing.
     rise = margin.clamp_max(0) - before.margin
+    # A step that lowers the margin is undone, so it costs its query alone.
     return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
 
 
@@ -212,6 +213,7 @@ def dilution_per_l2(
     Such gains add up to nothing, so the price of a query is the largest gain.
     """
     longer = (norms.l2(x - clean) - norms.l2(before.x - clean)).abs()
+    # Without a budget lengths are those of the inputs.
     unit = torch.where(before.radius < torch.inf, before.radius, 1.0).clamp_min(1e-12)
     share = (longer / unit).clamp_min(SHORTEST)
 
@@ -228,6 +230,7 @@ def dilution(logits: Tensor, y: Tensor) -> Tensor:
     p falls without end.
     """
     p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
+    # Value and derivative of 1 / log10 p at `LINE`, where the straight line goes on.
     at_line = 1 / math.log10(LINE)
     slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
     line = at_line + slope * (p - LINE)

@@ -27,7 +27,7 @@ from brinell.rlab.distort import CLEAN, DRAW_STREAM, DistortedInputs, Variant
 from brinell.rlab.episodes import EpisodeOutcomes
 from brinell.rlab.prior import sums
 
-DOUBLINGS, LARGEST = 60, 1e6
+BISECTIONS, LARGEST = 60, 1e6
 """Steps of the bisection for the factor by which everything grows in the end, and its bound."""
 VALUES = 2**25
 """Distorted values that are held together when predictions are compared."""
@@ -61,7 +61,7 @@ class Path:
         strength: (n,) the share of that which the flip needs.
         order: (n, patches) int64 patches in the order in which they are added, those that are
             distorted at the flip first.
-        offered: (n, patches) int64 what is put on each, CLEAN where nothing would change.
+        offers: (n, patches) int64 what is put on each, CLEAN where nothing would change.
     """
 
     clean: Tensor
@@ -110,8 +110,8 @@ class Path:
         return self.strength * norms.l2(self.fitted - self.clean) / end.clamp_min(1e-12)
 
     def grade(self, distance: Tensor) -> Graded:
-        # The stage that passes the distance, by bisection.
         """The inputs at these L2 distances (n,) from the clean ones."""
+        # By bisection the first stage `high` at or beyond the distance, and the one before it.
         low = torch.zeros_like(self.last)
         high = self.last
         beyond = norms.l2(self.inputs(high) - self.clean) < distance
@@ -126,7 +126,7 @@ class Path:
         variant = self.stage(high)
         before = self.stage(low)
         strength = torch.where(variant != before, share[:, None], 1.0)
-        # What the whole path does not reach, one factor for all values may.
+        # What the whole path does not reach, one factor for all values may; it stops at the bounds.
         grown, factor = self._grow(distance.float())
         reached = ~beyond | torch.isclose(norms.l2(grown - self.clean), distance.float(), rtol=1e-5)
         path_x = torch.where(per_sample(beyond, x), grown, x)
@@ -155,7 +155,8 @@ class Path:
         change = self.inputs(self.last) - self.clean
         least = torch.ones_like(distance)
         most = torch.full_like(distance, LARGEST)
-        for _ in range(DOUBLINGS):
+        for _ in range(BISECTIONS):
+            # The geometric mean, since the factor lies anywhere between 1 and a million.
             middle = (least * most).sqrt()
             x = self.threat.domain.clamp(self.clean + per_sample(middle, change) * change)
             short = norms.l2(x - self.clean) < distance
@@ -197,7 +198,6 @@ def _promises(
     distorted: DistortedInputs, grid: PatchGrid, slope: Tensor, rng: Streams
 ) -> tuple[Tensor, Tensor]:
     """(n, patches): the highest predicted gain for its length on each patch, and its variant.
-
 
     If no gain is predicted, the variant is random; if no variant changes the patch, it is CLEAN.
     """

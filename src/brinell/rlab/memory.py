@@ -76,6 +76,7 @@ def waves(n: int) -> list[slice]:
     ends = [min(FIRST_WAVE, n)]
     while ends[-1] < n:
         ends.append(min(2 * ends[-1], n))
+    # There is one start more than ends: the last end begins nothing.
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -103,7 +104,10 @@ class Memory:
         self.clean = clean
         self._share = share
         self._asked: list[tuple[Tensor, Tensor]] = []
+        # Answers since the last fit, which pay for the steps of the next; before the first fit the
+        # samples do.
         self._unlearned = PASSES * len(x)
+        # Steps below which no fit is made, and bytes of what was asked.
         self._least = 0.0
         self._held = 0
         self.cost = Fitting(0, 0, 0.0)
@@ -113,7 +117,7 @@ class Memory:
         form = fitting(domain, clean.shape[1], FORMS[domain.kind][0])
         assert form is not None, "`pays` refuses inputs without a network"
         module = initialised(domain, clean.shape[1], form, self._seed).to(x.device)
-        module[0].measure(x)  # type: ignore[operator]
+        module[0].measure(x)  # type: ignore[operator]  # the `ScaledInputs`
         self.network = SmallNetwork(module, form, domain, clean.shape[1], (), "memory")
 
     def attend(self, oracle: Oracle) -> Oracle:
@@ -125,13 +129,16 @@ class Memory:
             self._unlearned += len(x)
             self._held += x.numel() * x.element_size()
             if self._held > 2 * HELD:
-                self._pairs()
+                self._pairs()  # drops some
             return answers
 
         return replace(oracle.follow([self.network]), scores=scores)
 
     def _pairs(self) -> tuple[Tensor, Tensor]:
-        """Inputs (m, *shape) and answers (m, classes) besides the clean ones."""
+        """Inputs (m, *shape) and answers (m, classes) besides the clean ones, at most `HELD` bytes.
+
+        Where there are more, every k-th is kept and the others are gone.
+        """
         if not self._asked:
             return self._x[:0], self.clean[:0]
         x = torch.cat([x for x, _ in self._asked])
@@ -146,6 +153,7 @@ class Memory:
         """Fit the network to the clean answers and to those since, once they allow enough steps."""
         # As many steps as the answers since the last fit pay for.
         steps = int(self._share * self._unlearned) // BATCH
+        # Before the first fit `_least` is 0.
         if not steps or steps < self._least:
             return
         # Seconds of the processor: other programs on the machine cost nothing here.
@@ -164,7 +172,7 @@ class Memory:
         """So many steps: half of a batch are clean inputs, where there are others."""
         module = self.network.module.train().requires_grad_(True)
         generator = torch.Generator().manual_seed(self._seed + self.cost.passes)
-        rate = RATES[len(x) > 0]
+        rate = RATES[len(x) > 0]  # the first fit has clean answers alone
         optimizer = torch.optim.AdamW(module.parameters(), rate, weight_decay=DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
         deviation = module[0].deviation  # type: ignore[index]

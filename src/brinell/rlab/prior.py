@@ -275,13 +275,14 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     planes = (flat - (least + most) / 2) / (most - least).clamp_min(TINY)
     planes = planes.view(len(x), grid.channels, *axes)
     if len(axes) not in _POOLS:
+        # Values without neighbours are taken as one axis.
         planes = planes.flatten(2)
         axes = (grid.places,)
     patch = grid.patch if len(grid.patch) == len(axes) else (grid.members.shape[1],)
 
     columns: list[Tensor] = []
     for window in WINDOWS:
-        # The odd sides nearest to the wanted ones, at least 1 and at most the length of the axis.
+        # The odd sides nearest to the wanted ones, from 1 to the largest odd number of the axis.
         sides = []
         for side, length in zip(patch, axes, strict=True):
             odd = 2 * round((window * side - 1) / 2) + 1
@@ -309,6 +310,7 @@ def _pool(planes: Tensor, sides: list[int]) -> Tensor:
     for axis, side in enumerate(sides):
         window = [side if dim == axis else 1 for dim in range(len(sides))]
         padding = [length // 2 for length in window]
+        # Stride 1, no rounding up of the size, and no padding in the means.
         planes = _POOLS[len(sides)](planes, window, 1, padding, False, False)
     return planes
 

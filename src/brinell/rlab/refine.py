@@ -125,8 +125,7 @@ def clean_up(
         distorted = inputs.render(rows, after, grid)
         x = fitted(rows, distorted)
 
-        # Or the present input at a smaller scale.
-        distorted = inputs.render(rows, after, grid)
+        # Or the present input at a smaller scale: half way to the largest one that failed.
         x = fitted(rows, distorted)
         middle = strength[rows] - ((strength[rows] - low[rows]) / 2).clamp_max(FAR)
         scaled = threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
@@ -136,6 +135,7 @@ def clean_up(
         criterion = threat.criterion.select(rows)
         adversarial = criterion.margin(logits, batch.y[rows], x) > 0
 
+        # A success clears the patches or lowers `strength`; a failure of the scale raises `low`.
         cleared = adversarial & eliminated
         standing[rows] = torch.where(cleared[:, None], after, before)
         full[rows] = torch.where(per_sample(cleared, x), distorted, full[rows])
@@ -182,6 +182,7 @@ def _next_trial(
     """
     busy = current.eliminating
     remaining = current.count - cleared
+    # Where a group was cleared, the next patches have moved up to its place.
     start = torch.where(adversarial, current.start, current.start + group)
     # Past the last patch the groups become half as large.
     wrapped = start >= remaining

@@ -2,15 +2,17 @@
 
 arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_episodes` its loop.
 
-| the papers | here |
-| --- | --- |
-| dual action: add to N_add patches, remove from N_remove | `Action`: branches ADD and REMOVE;
-`Rules.changes`, `Rules.removals` | | sensitivity list of patches by probes |
-`sensitivity.Posterior`: a linear model of all answers; no query is a probe alone | | probability
-dilution, reward per L2 | `episodes.dilution_per_l2`, of the policy `dqn`; else `rise_of_margin` | |
-distortions at severities | `distort.Variant`, made once per sample | | dueling DQN | `dqn.DQN` with
-`policy.PatchNetwork`; the default policy is greedy, since no network needed fewer queries | | state
-| `Observation`: features of each patch and of the whole input |
+What the papers name, and where it is here:
+- dual action, add to N_add patches and remove from N_remove: `Action` with the branches ADD and
+  REMOVE; their numbers are `Rules.changes` and `Rules.removals`.
+- sensitivity list of patches by probes: `sensitivity.Posterior`, a linear model of all answers; no
+  query is a probe alone.
+- probability dilution, reward per L2: `episodes.dilution_per_l2`, of the policy `dqn`; otherwise
+  `rise_of_margin`.
+- distortions at severities: `distort.Variant`, made once per sample.
+- dueling DQN: `dqn.DQN` with `policy.PatchNetwork`; the default policy is greedy, since no network
+  needed fewer queries.
+- state: `Observation`, features of each patch and of the whole input.
 
 The published method asks about every patch after every step, with queries that it does not count.
 Here each step asks about an input that may itself be adversarial, and its answer, kept or not,
@@ -299,12 +301,14 @@ class PatchSearch:
             full=x,
             variant=CLEAN,
             logits=0 if self._answers is None else self._answers[sample],
+            # Both hold until the first answer, that to the clean input (`_note_answer`).
             margin=-1,
             start=-1,
             visits=0,
             gain=0,
             kept=0.5,
             radius=self._threat.eps[sample],
+            # From -inf every margin is a gain, so the first window is never too slow.
             mark=-torch.inf,
             target=-1,
             lead=-torch.inf,
@@ -316,6 +320,7 @@ class PatchSearch:
         energy = self._prior.energies(content)
         self.slots.put(rows, content=content, energy=energy, streams=rng.fold("steps").keys)
         self.posterior.forget(rows, to_places(energy, self.grid))
+        # Where `refine` is None the number follows from the age of the first success.
         self.counts.begin(host[alive], self.rules.refine or 0)
         return alive
 
@@ -351,6 +356,7 @@ class PatchSearch:
         current, margin = self._note_answer(current, count, x, logits)
 
         # Learn from the answer, whether the step is kept or not.
+        # The answer to the clean input is of no change.
         learned = queried & (count.fresh == 0)
         if bool(learned.any()):
             index = self._on(learned.nonzero()[:, 0])
@@ -382,6 +388,7 @@ class PatchSearch:
         # has moved.
         success = hits & queried
         over = self._follow(count, hits, success, affordable)
+        # A pending question is no action, and nothing is paid for coming closer after a success.
         payable = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
         reward[rows] = torch.where(self._on(payable), gain, 0)
         if bool(over.any()):
@@ -398,10 +405,12 @@ class PatchSearch:
 
     def _pace(self, count: Counts) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
+        # By the steps since the last restart, after which steps are large again.
         changes = self.rules.changes(count.since, len(self.grid))
         refined = changes.clamp_min(round(CLOSER * len(self.grid)))
         changes = torch.where(count.refining > 0, refined, changes)
         removals = (changes * self.rules.removals).round().long()
+        # At least one may be cleared, unless the rules only add.
         return changes, removals.clamp_min(1 if self.rules.removals else 0)
 
     def _propose(self, current: Slots, count: Counts, action: Action) -> Tensor:
@@ -422,14 +431,16 @@ class PatchSearch:
         # The patches of the best scores are changed; the action names them in the order of the
         # policy.
         best = scores.argsort(dim=1, descending=True, stable=True)
-        selection = torch.arange(best.shape[1], device=device) < self._on(changes)[:, None]
-        selection = torch.zeros_like(selection).scatter(1, best, selection)
+        is_among_best = torch.arange(best.shape[1], device=device) < self._on(changes)[:, None]
+        # Back from the order of the scores to that of the action.
+        selection = torch.zeros_like(is_among_best).scatter(1, best, is_among_best)
         add = torch.where(selection & (variants != CLEAN), add, -1)
 
         # A column behind the patches takes what no patch is chosen for.
         after = torch.cat([current.variant, torch.full_like(current.variant[:, :1], CLEAN)], 1)
         add_at = torch.where(add < 0, patches, add)
         added = torch.zeros_like(after, dtype=torch.bool).scatter_(1, add_at, True)
+        # A patch that is added to is not cleared in the same step.
         remove = torch.where(added.gather(1, remove.clamp_min(0)), -1, remove)
         after.scatter_(1, add_at, variants)
         after.scatter_(1, torch.where(remove < 0, patches, remove), CLEAN)
@@ -464,7 +475,8 @@ class PatchSearch:
             index = self._on((widths == width).nonzero()[:, 0])
             streams = Streams(current.streams[index])
 
-            # Variants at random among those of the pair asked for; repeated if there are few.
+            # Variants at random among those of the pair asked for, which 1 more than a number in
+            # [0, 1) puts first; where they are few the first is repeated.
             fits = (pair[index, None] <= 0) | (self._pairs == pair[index, None])
             chance_of_offer = streams.fold("offers").uniform(len(self._pairs)) + fits
             offers = chance_of_offer.topk(size, 1).indices
@@ -542,6 +554,7 @@ class PatchSearch:
         gained too little; another query can be paid.
         """
         effect = margin - current.margin
+        # Steps after the answer to the clean input.
         later = self._on(count.fresh == 0)
         forced = self._on((count.forced > 0) & queried)
         accepted = (effect > 0) | self._on(count.pending > 0) | forced
@@ -550,6 +563,7 @@ class PatchSearch:
             return torch.where(accepted.view(-1, *[1] * (new.ndim - 1)), new, old)
 
         edited = variant != current.variant
+        # The effect for each edited patch, as a share of the clean input's margin.
         share = effect / (edited.sum(1).clamp_min(1) * current.start.abs().clamp_min(1e-6))
         ends = self._on((count.fresh == 0) & (count.window + 1 >= WINDOW * self.rules.patience))
         new_margin = kept(margin, current.margin)
@@ -563,11 +577,14 @@ class PatchSearch:
             mark=torch.where(ends, new_margin, current.mark),
             visits=current.visits + edited,
             gain=torch.where(edited, share[:, None], current.gain),
+            # The mean moves by a tenth towards each step.
             kept=current.kept + 0.1 * (accepted.float() - current.kept) * later,
         )
 
         hits = margin > 0
+        # A clean input that meets the criterion is a success without any assignment.
         self.outcomes.success[current.sample] |= hits & ~later
+        # The margin is below 0 here, and minus it is what is missing.
         slow = ends & (new_margin - current.mark < -LITTLE * new_margin)
         # One copy brings all four flags to the host.
         affordable = self._oracle.affordable(self._ids)
@@ -576,7 +593,8 @@ class PatchSearch:
     def _count(
         self, count: Counts, queried: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor
     ) -> None:
-        """Advance the counters after a step."""
+        """Advance the counters after a step; flags count as 0 or 1."""
+        # The first step, which asks about the clean input, does not count.
         later = (count.fresh == 0).long()
         patience = self.rules.patience
         window = count.window + later
@@ -698,6 +716,7 @@ class PatchSearch:
         By turns that is one step that is kept in any case, and a return to the clean input with
         another target class, for which no query is needed.
         """
+        # The first, third and every other restart keeps a large step; those between return.
         anew = (self.counts.restarts[host] % 2 == 1) & self._chooses_targets
         self.counts.put(host, since=0, idle=0, window=0, restarts=self.counts.restarts[host] + 1)
         self.counts.put(host[~anew], forced=1)
@@ -718,12 +737,14 @@ class PatchSearch:
         clean = self.inputs.x[rows]
         y = self._batch.y[self.slots.sample[rows], None]
         leader = current.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
+        # What the search leads to now has had its try, whatever it aimed at.
         tries = current.tries.scatter_add(1, leader, torch.ones_like(current.tries))
 
         # All classes but the true one, at most.
         count = min(TARGETS, current.lead.shape[1] - 1)
         nearest = current.lead.topk(count, dim=1).indices
-        # Of classes that were tried equally often the nearest.
+        # Of classes that were tried equally often the nearest: places are below `count`, so they
+        # never outweigh a try.
         order = tries.gather(1, nearest) * count + torch.arange(count, device=rows.device)
         target = nearest.gather(1, order.argmin(1, keepdim=True))[:, 0]
         self.slots.put(
@@ -803,6 +824,7 @@ class PatchSearch:
         """
         clean = self.inputs.x[rows]
         ids = self._batch.ids[self.slots.sample[rows]]
+        # Longer together than the budget, so that the steps can go round the edge of the ball.
         step = per_sample(AIM * threat.eps / AIMS, clean)
 
         x = clean
@@ -822,6 +844,7 @@ class PatchSearch:
             rows, current.full, current.radius
         )
 
+        # Clearing a patch gives its length back, at the price, and loses what it contributes.
         removal = price[:, None] * squares - contribution
         standing = current.variant != CLEAN
         scale = current.start.abs().clamp_min(1e-6)

@@ -108,7 +108,9 @@ class Posterior:
         if covariance is None:
             covariance = torch.eye(channels)
         self.covariance = covariance.to(device=device)
+        # Of `unit`: the sum of squared effects over their expected squares, and their number.
         self._squares, self._count = torch.zeros(2, slots, device=device)
+        # Root mean squares of the surrogates' first gradients; 0 before there is one.
         self._scale = torch.zeros(slots, surrogates, device=device)
         self._noise = noise
         self._trust = trust
@@ -120,6 +122,7 @@ class Posterior:
         size = channels * places + surrogates
         self._learned, self._prior = torch.zeros(2, slots, size, device=device)
         if not surrogates:
+            # The same memory: what is learned is then the mean itself.
             self.mean = self._learned.view_as(self.mean)
 
         # Factors v of what the answers took away: the covariance is that of the prior less the sum
@@ -185,7 +188,7 @@ class Posterior:
         state) each; then (m,) each, in squared units, the expected squares of the effects under the
         prior, and the variances of the effects.
         """
-        direction = torch.einsum("mck,ce->mek", change, self.covariance)
+        direction = torch.einsum("mck,ce->mek", change, self.covariance)  # k: the places
         # Prior covariance of the gradient: energy of the place times covariance of the channels.
         direction = direction.mul_(self.energy[rows, None])
         energy = (direction * change).sum((1, 2)).clamp_min(RIDGE)
@@ -289,6 +292,7 @@ class Posterior:
         reduced = direction.clone()
         numbers = self._number[rows].tolist()
         for index, (row, number) in enumerate(zip(rows.tolist(), numbers, strict=True)):
+            # A number beyond the ring, which counts overwritten factors too, selects all of it.
             factors = self._factors[row, :number]
             reduced[index].addmv_(factors.T, factors.mv(change[index]), alpha=-1)
         return reduced
@@ -435,6 +439,7 @@ class Predictions:
         # What the mean gradient predicts, less the price of the length that is added.
         slope = self._gather(posterior.mean, rows, places)[..., None]
         gain = (change * slope).sum((1, 2))
+        # In place, since only `change` is needed below.
         longer = new_change.square_().sum((1, 2)) - old_change.square().sum((1, 2))
         cost = price[:, None, None] * longer
 
@@ -492,7 +497,7 @@ class Predictions:
         clean = self.inputs.x[rows]
         mean = self.posterior.mean[rows]
         energy = self.posterior.energy[rows]
-        unit = self.posterior.unit[rows].square()[:, None]
+        squared_unit = self.posterior.unit[rows].square()[:, None]
 
         maps = []
         for numbers in looked_at(self.inputs.variants):
@@ -506,7 +511,7 @@ class Predictions:
                 turned = torch.einsum("mcp,ce->mep", change, self.posterior.covariance)
                 # Of a normal variable the mean square is that of its mean, and its variance.
                 variance = sums((turned * change).sum(1).clamp_min(0) * energy, self.grid)
-                total += predicted.square() + unit * variance
+                total += predicted.square() + squared_unit * variance
             maps.append((total / len(numbers)).sqrt())
         return torch.stack(maps, 2)
 

@@ -123,6 +123,7 @@ def train(
     # Probes may leave the budget, so the ledger allows any input.
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = open_questions(model, batch, anything, access=Access.SCORES, batch_size=batch_size)
+    # The budgets of the caller, with data and criterion as the ledger has prepared them.
     free = replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
     device = batch.x.device
     rng = Streams.of(config.seed, batch.ids)
@@ -425,7 +426,7 @@ def validate(
     queries |= peers or {}
     ratios = {name: ratio(own, costs) for name, costs in queries.items()}
 
-    fills = strengths(placement.variants, batch.x, threat, rng)[1]
+    _, fills = strengths(placement.variants, batch.x, threat, rng)
     means = {name: float(costs.mean()) for name, costs in ({OWN: own} | queries).items()}
     return {
         "inputs": len(batch),

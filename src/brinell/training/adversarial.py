@@ -220,7 +220,6 @@ class AdversarialBatch:
         shape = tuple(x.shape[1:])
         # Fitting opens plug-ins, so it is done once for each shape.
         if shape not in self._fitted:
-            # No data of this shape were seen before.
             kind = self.kind or KINDS.get(x.ndim)
             if kind is None:
                 raise RequestError(

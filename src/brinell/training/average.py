@@ -27,6 +27,7 @@ class Average:
         self.state: dict[str, Tensor] = {
             name: value.detach().clone() for name, value in module.state_dict().items()
         }
+        # The parameters by every name: a shared one has several in the state dict.
         self._latest = dict(module.named_parameters(remove_duplicate=False))
 
     @torch.no_grad()
@@ -36,6 +37,7 @@ class Average:
         Early on the average forgets faster, so that it does not lag behind.
         """
         self.steps += 1
+        # At step k at most k / (10 + k) of the past stays, so early weights soon count little.
         decay = min(self.decay, self.steps / (10.0 + self.steps))
         for name, parameter in self._latest.items():
             self.state[name].lerp_(parameter, 1 - decay)

@@ -71,7 +71,8 @@ class Changes:
         with TrainedNetwork.of(model).evaluation_mode():
             ledger, _ = attack(model, samples, self._threat(batch, "l2", eps), rlab, rng)
 
-        # The query about the clean input precedes the steps.
+        # The query about the clean input precedes the steps; where there is no success all of them
+        # were asked.
         asked = torch.where(ledger.fooled, ledger.best.first_success, queries + 1)
         fooled = norms.per_sample(ledger.fooled, batch.x)
         return Changed(torch.where(fooled, ledger.best.closest, batch.x), asked.double())
@@ -100,5 +101,6 @@ def other_eps(norm: str, eps: float, domain: Domain) -> float:
 
     For CIFAR-10 at Linf 8/255 it is 0.43, and for MNIST at 0.3 it is 2.1; the field uses 0.5 and 2.
     """
+    # Half the diagonal of a cube of half side 1 in d dimensions is sqrt(d).
     ratio = math.sqrt(math.prod(domain.free.shape)) / 4
     return eps * ratio if norm == "linf" else eps / ratio

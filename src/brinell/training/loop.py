@@ -270,6 +270,8 @@ class Loop:
         """Number of samples that a check may use, so that checks stay a small part of the work."""
         cost = sum(self.recipe.cost())
         passes = (self.state.step - self._last_check[0]) * self.per_batch * cost
+        # A sample of a check costs an answer to it clean, its crafting and an answer, and PGD of
+        # the current and of the averaged weights: a forward and a backward a step, and an answer.
         return CHECK_SHARE * passes / (2 + cost + 2 * (2 * PGD_STEPS + 1))
 
     def _step(self, share: float) -> float:
@@ -280,7 +282,8 @@ class Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * state.rate_factor * rate_factor(share)
 
-        # The events count too: after going back the same steps draw other numbers.
+        # The events count too: after going back the same steps draw other numbers. Prime factors
+        # keep the numbers of neighbouring seeds and steps apart.
         seed = (settings.seed * 1_000_003 + state.step) * 101 + len(state.events)
         self.rng.manual_seed(seed)
         batch = self._batch(state.step)
@@ -356,7 +359,7 @@ class Loop:
         The first check is before the first step and has no loss; later checks are compared with it.
         """
         state = self.state
-        eps = self._eps(share)
+        eps = self._eps(share)  # the rising budget; `robust` is measured at the full one
         is_first = not state.curve
         n = min(len(self.checker.y), max(FEWEST_SAMPLES, int(self._affordable())))
         if len(state.curve) > 1:
@@ -474,7 +477,8 @@ class Loop:
         self._restore(self._good, good["step"])
         self.best_weights = best_weights
         state.step = good["step"]
-        # The budget goes on from where it was at that check.
+        # The budget goes on from where it was at that check, and rises over what is left, by which
+        # `ramp_factor` divides: below 1, so that something is.
         state.ramp_start_factor = good["eps"] / self.settings.eps
         state.ramp_start = min(self._share(state), 0.99)
 

@@ -143,7 +143,7 @@ class Recipe:
     def shares(self, n: int) -> list[slice]:
         """The rows of each defence in a batch of `n`; a remainder goes to the first defences."""
         count = len(self.parts)
-        # Rounded up, so that every row belongs to one defence.
+        # Rounded up, so that every row belongs to one defence. Starts are one more than ends.
         ends = [-(-n * (index + 1) // count) for index in range(count)]
         return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
