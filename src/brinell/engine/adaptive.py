@@ -57,7 +57,8 @@ def conditions(
         failures -= OF_NOISE
     is_repaired = repaired is not None and repaired.disagreement <= GOOD
     decides = repaired is not None and repaired.decides
-    # A repair that finite differences agree with leaves only what it does not resolve.
+    # A repair that finite differences agree with leaves only what it does not resolve: shown scores
+    # stay detached from the decision, unless the repair follows those that decide.
     masking = MASKING
     if is_repaired:
         masking = MASKING - REPAIRABLE | (frozenset() if decides else DETACHED)

@@ -33,7 +33,8 @@ INPUTS = 4
 """Largest number of clean inputs, of adversarial ones, and of points near robust samples that a
 fresh process is asked about."""
 NEAREST = 0.25
-"""Such a point lies at this share of the budget at least, and at the budget at most."""
+"""A point near a robust sample lies at this share of the budget at least, and at the budget at
+most."""
 
 
 CONFIDENCE_TOLERANCE = 1e-3
@@ -94,7 +95,9 @@ class AfterContext:
 
     @property
     def limit(self) -> float:
-        """The share of the largest logit by which answers may differ."""
+        """The share of the largest logit by which answers may differ: that which the check of drift
+        chose for the precision of the model, if it was made.
+        """
         return float(self.checks.get(Code.DRIFT, {}).get("limit") or ANSWER_TOLERANCE)
 
     def ask(self, model: Model, x: Tensor) -> Tensor:
@@ -124,6 +127,7 @@ def drift_until_the_end(context: AfterContext) -> Finding:
     before = Finding.not_made(Code.DRIFT, "no sample")
     if Code.DRIFT in checks:
         before = Finding(**checks[Code.DRIFT])
+    # Nothing follows from a second answer of a model whose answers to one input differ anyway.
     is_unsure = any(code in checks and checks[code]["passed"] is False for code in PREREQUISITES)
     if context.plan.eot > 1 or is_unsure or not len(context.x):
         return before
@@ -134,14 +138,15 @@ def drift_until_the_end(context: AfterContext) -> Finding:
         text = f"the model fails on a clean input that it answered at the beginning: {error}"
         return Finding(code=Code.DRIFT, passed=False, text=text)
 
-    # Another class must lead clearly, or by another confidence.
+    # Rounding decides between classes that are almost tied, so another class must lead clearly, or
+    # the confidence differ.
     confidence, pred = losses.decision(logits)
-    first = torch.as_tensor(context.clean.clean_pred, device=logits.device).long()
-    sure = torch.as_tensor(context.clean.clean_confidence, device=logits.device)
+    first_pred = torch.as_tensor(context.clean.clean_pred, device=logits.device).long()
+    first_confidence = torch.as_tensor(context.clean.clean_confidence, device=logits.device)
     close = max(CONFIDENCE_TOLERANCE, context.limit)
-    lead = logits.gather(1, pred[:, None]) - logits.gather(1, first[:, None])
-    changed = lead[:, 0] > close * losses.scale(logits, first)
-    changed |= (confidence - sure).abs() > close
+    lead = logits.gather(1, pred[:, None]) - logits.gather(1, first_pred[:, None])
+    changed = lead[:, 0] > close * losses.scale(logits, first_pred)
+    changed |= (confidence - first_confidence).abs() > close
     if not changed.any():
         return before
 
@@ -173,6 +178,7 @@ def fresh_copy(context: AfterContext) -> Finding:
     settings = {"kind": context.model.info.answers, "batch_size": context.batch_size}
     facts, fresh = process.ask(settings, x[order], seconds)
     context.forwards += len(x)
+    # The answers of the new process are in the order in which it was asked.
     difference = answer_difference(audited[order], fresh.to(x.device))
     changed = int((difference > limit).sum())
     if not changed and facts["shared"]:
@@ -181,6 +187,7 @@ def fresh_copy(context: AfterContext) -> Finding:
             "know what it was asked before"
         )
 
+    # Only a spec is opened anew; an object is copied with the weights that it has in memory.
     cause = None
     text = (
         f"a process that has answered nothing gives the same answers to {len(x)} inputs of the run"

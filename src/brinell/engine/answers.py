@@ -109,6 +109,7 @@ def all_with_logits(
 def _spread_samples(dataset: Dataset) -> list[int]:
     """Readable samples that are spread over the data, which may be sorted by class."""
     n = len(dataset.labels())
+    # A value of float32 has 4 bytes.
     fit = MAX_BYTES // (4 * int(np.prod(dataset.domain.shape)))
     count = min(n, max(1, min(SAMPLES, fit)))
     index = np.unique(np.linspace(0, n - 1, count).astype(int)).tolist()
@@ -132,13 +133,16 @@ def check_answer_kind(logits: Tensor, model: Model) -> Finding:
             code=Code.ANSWERS, passed=False, text=text, cause="the answers are labels alone"
         )
 
-    # The answers as the model gave them, before they were converted to logits.
+    # The answers as the model gave them, before they were converted to logits: one number became
+    # two logits, its half and minus its half, so that their difference is the number.
     kind = model.info.answers or kind_of_answers(logits)
     answers = logits[:, 1:] - logits[:, :1] if kind in ("logit", "probability") else logits
     if kind in ("sigmoids", "probability"):
         answers = answers.sigmoid()
     elif kind == "probabilities" and float(logits.amax()) < ROUNDING:
-        answers = answers.exp()  # other probabilities were read before the softmax
+        answers = (
+            answers.exp()
+        )  # logarithms are at most 0; else the logits before the softmax were read
 
     text = DESCRIPTIONS[kind]
     for dtype, name in HALF_PRECISIONS.items():
@@ -184,10 +188,11 @@ def grid(answers: Tensor) -> float | None:
 
     shares = (answers.detach().double() - low) / width
     values = torch.unique(shares)
-    # Numbers that are equal but for the logarithm taken of them count once.
+    # Numbers that are equal but for the logarithm taken of them count once; the first always does.
     values = values[values.diff(prepend=values[:1] - 1) > 2 * ROUNDING]
     step = float(values.diff().amin())
-    # Of as many multiples of a step as there are, the last tells its size best.
+    # The whole range, 1, is a whole number of steps: this number, rounded, gives the step more
+    # precisely than the difference of two values.
     step = 1 / round(1 / step)
     off = (shares / step - (shares / step).round()).abs().amax() * step
     is_grid = 1 / step <= COARSE and len(values) >= 3 and float(off) <= 2 * ROUNDING

@@ -60,6 +60,7 @@ def audit_pieces(
         start = time.perf_counter()
         with ExitStack() as sessions:
             networks = open_networks(plan, source, sessions)
+            # As a piece, so that a run that goes on finds the kinds of answers without asking.
             make = partial(_recognise_answers, plan, networks)
             piece = Piece(name="answers", key=f"{ONCE}answers-{number}", make=make)
             answer = yield from make_alone(piece)
@@ -68,11 +69,12 @@ def audit_pieces(
 
             models = all_with_logits(networks, plan.dataset, entries, plan.device)
             audited = AuditedModel(plan, source, models, folder, entries, progress, limit=limit)
-            failures = yield from audit(audited, spread).pieces()
+            model_warnings = yield from audit(audited, spread).pieces()
 
         parts.append(audited.all_rows())
         warnings += [
-            {"code": code, "model": source.name, "text": text} for code, text in failures.items()
+            {"code": code, "model": source.name, "text": text}
+            for code, text in model_warnings.items()
         ]
         entries["seconds"][source.name] = time.perf_counter() - start
     return PieceResult(rows=rows.concatenate(parts), facts=entries)
@@ -106,6 +108,7 @@ class AuditWorker:
 
     def piece(self, task: Mapping[str, Any]) -> Piece:
         """The piece that attacks a group, from the fields of its task, with ids as its index."""
+        # A task names its samples by id; here they are positions in the plan, whose ids ascend.
         group = GroupTask(**task)
         group = replace(group, index=np.searchsorted(self._plan.ids, group.index))
         return Piece(name=group.stage, make=partial(self._attack, group))
@@ -117,6 +120,8 @@ class AuditWorker:
             self._sessions.close()
             source = next(source for source in plan.models if source.name == task.model)
             networks = open_networks(plan, source, self._sessions)
+            # With the kinds that the driver recognised, nothing is asked again; and as the driver
+            # alone writes files, the folder does not matter.
             entries = {"answers": dict(task.answers)}
             models = all_with_logits(networks, plan.dataset, entries, plan.device)
             self._audited = AuditedModel(plan, source, models, Path(), entries, SilentProgress())

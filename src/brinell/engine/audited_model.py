@@ -91,8 +91,10 @@ class AuditedModel:
     def resume_stage(
         self, stage: str, key: str, pieces: Generator[Sequence[Piece], PieceAnswer, PieceResult]
     ) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
-        """The result of a stage: one that an interrupted run kept, or that of its pieces, whose
-        answers are left over then.
+        """The result of a stage: one that an interrupted run wrote under `key`, or that of its
+        pieces.
+
+        Once the result is written, the answers of its single pieces, `{key}~...`, are deleted.
         """
         answer = self.parts.read(key, Records)
         # A stage of an interrupted run: its rows are kept, and its facts are taken over.
@@ -101,7 +103,9 @@ class AuditedModel:
         else:
             answer = yield from pieces
             if "cut" in answer.facts or self.plan.grows:
-                return answer  # whoever goes on makes it from what its pieces left
+                # Time was up, or more samples may follow: whoever goes on needs the answers of the
+                # pieces.
+                return answer
             if len(answer.rows):
                 answer = self.parts.write(key, answer)
         self.parts.drop(f"{key}~")
@@ -163,8 +167,10 @@ def facts_of(
     remarks: Sequence[Remark] = (),
     **facts: Any,
 ) -> dict[str, Any]:
-    """The facts of an answer, as JSON: the list of shortages is empty
-    afterwards.
+    """The facts of an answer, as JSON, without empty ones.
+
+    Remarks go by their place: `remarks` are of the `stage`, shortages of `MEMORY`. The list of
+    shortages is empty afterwards, so that each is stated once.
     """
     server = model.info.server
     if server is not None:

@@ -42,6 +42,7 @@ def domain_of(kind: Kind, shape: tuple[int, ...], low: float, high: float) -> Do
 
 def check_bounds(x: Tensor, domain: Domain, remedy: str = "") -> None:
     """Refuse inputs that hold NaN or leave their bounds, as normalised ones do."""
+    # Negated, because a comparison with NaN is false.
     if not domain.excess(x) <= domain.slack:
         usual = (
             "give bounds=(low, high); normalised inputs as they were before, with mean= and std="
@@ -133,6 +134,7 @@ def parse_radii(
 
 
 def _is_list(value: Any) -> bool:
+    """True for a list of Python, and for an array or tensor of one axis."""
     return isinstance(value, list | tuple | range) or (
         not isinstance(value, str) and getattr(value, "ndim", 0) == 1
     )
@@ -176,7 +178,7 @@ class BatchAttack:
             "backwards": torch.zeros_like(self.y),
         }
         for stage in stages:
-            self._check(stage, targeted is not None)
+            self._check(stage, targeted=targeted is not None)
             # The worst case spares no sample, even if it is misclassified untouched.
             is_attacked = torch.ones_like(result["success"]) if worst else ~result["success"]
             rows = is_attacked.nonzero()[:, 0]
@@ -207,17 +209,18 @@ class BatchAttack:
         """(n,) the target class of each sample, by one rule for all."""
         try:
             text = targeted if isinstance(targeted, str) else str(operator.index(targeted))
-        except Exception:
+        except Exception:  # an object from outside may raise anything
             raise RequestError(
                 f"targeted is {short(targeted)}: give a class, one for each sample, or 'random'"
             ) from None
+        # Without data the classes have no names but their numbers.
         target = parse_targeting(text, tuple(map(str, range(logits.shape[1]))))
         assert target is not None
         target.check(self.model.name, logits.shape[1])
         ids = torch.arange(len(self.y), device=self.y.device)
         return target.classes(logits, self.y, Streams.of(self.seed, ids))
 
-    def _check(self, stage: Stage, targeted: bool) -> None:
+    def _check(self, stage: Stage, *, targeted: bool) -> None:
         """Refuse a stage that does not fit the model or the data."""
         attack = stage.attack
         if reason := skip_reason(stage, self.model, self.distance, targeted=targeted):
@@ -258,7 +261,8 @@ class BatchAttack:
             strongest=True,
         )
 
-        # Each sample keeps its input of the largest margin, or else the closest adversarial one.
+        # A robust sample shows its input of the largest margin; a broken one its closest adversarial
+        # input, unless the worst case is asked for.
         improved = ledger.best.margin > result["margin"][rows]
         fooled = improved & (ledger.best.margin > 0) if worst else ledger.fooled
         result["x_adv"][rows[improved]] = ledger.best.strongest[improved]

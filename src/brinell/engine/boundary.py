@@ -153,7 +153,8 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     the halving narrows the bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some
     four on healthy networks. `typical` () is the median lead on clean inputs.
     """
-    classes = lines.first.argmax(1)
+    classes = lines.first.argmax(1)  # the class at the start, of which the boundary is sought
+    # One column for the start, one for the end: what leads beside the boundary are compared with.
     leads = torch.stack([lead(lines.first), lead(lines.last)], 1)
     scale = torch.maximum(leads, FLOOR * typical).clamp_min(torch.finfo(leads.dtype).tiny)
     # The bracket on each line, from `low` to `high`, with the answers at both ends.
@@ -167,6 +168,7 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     stepped = torch.zeros_like(low, dtype=torch.bool)
 
     for turn in range(TURNS):
+        # How far the class of the start leads before the boundary, and lags behind it: both positive.
         gaps = torch.stack([_lead_of(before, classes), -_lead_of(after, classes)], 1)
         rows = ((high - low > NARROW) & (gaps > CLOSE * scale).any(1)).nonzero()[:, 0]
         if not len(rows):
@@ -177,12 +179,14 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
 
         # The point takes the place of the end of the bracket on its side of the boundary.
         is_before = logits.argmax(1) == classes[rows]
+        # The same answer as at that end, far from it, is a step.
         end = torch.where(is_before[:, None], before[rows], after[rows])
         stepped[rows] |= (logits == end).all(1) & ((high - low)[rows] > APART)
         low[rows] = torch.where(is_before, middle, low[rows])
         high[rows] = torch.where(is_before, high[rows], middle)
         before[rows] = torch.where(is_before[:, None], logits, before[rows])
         after[rows] = torch.where(is_before[:, None], after[rows], logits)
+        # The start does not count, and of later points only the first.
         share = lead(before) / scale[:, 0]
         turned = torch.isinf(flat) & (low > 0) & (share <= STEEP)
         flat = torch.where(turned, low, flat)
@@ -191,14 +195,16 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     near = flat_lead[:, None].repeat(1, len(NEAR))
     is_steep = torch.ones_like(stepped)
     for place, distance in enumerate(NEAR):
-        # A lead that has fallen stays low on the rest of the way.
+        # A lead that has fallen stays low on the rest of the way, so only lines that are steep up to
+        # here are asked; until a nearer point is, its answer stands for those too.
         rows = (is_steep & (flat > (1 - distance) * low)).nonzero()[:, 0]
         if len(rows):
             logits = oracle.scores(lines.ids[rows], lines.at((1 - distance) * low[rows], rows))
             near[rows, place:] = (_lead_of(logits, classes[rows]) / scale[rows, 0])[:, None]
         is_steep = near[:, place] > STEEP
 
-    # The lead after the boundary is that of the end's class, or of another that lies between.
+    # The lead after the boundary is that of the end's class, or of another that lies between, which
+    # has no lead of its own at an end: the larger of both is its measure.
     rival = after.argmax(1)
     end_scale = torch.where(rival == lines.last.argmax(1), scale[:, 1], scale.amax(1))
     return Crossings(
@@ -217,8 +223,10 @@ def _secant(gaps: Tensor, scale: Tensor) -> Tensor:
     `gaps` (n, 2) are the leads at both ends of the bracket, both positive; `scale` (n, 2) those at
     the ends of the line.
     """
-    closeness = gaps[:, 0] <= CLOSE * scale[:, 0]
-    target = CLOSE / 2 * torch.where(closeness, -scale[:, 1], scale[:, 0])
+    # Where the start of the bracket is close enough, the point aims just beyond the boundary, else
+    # just before it: half of `CLOSE` leaves room for a lead that is not quite linear.
+    is_close = gaps[:, 0] <= CLOSE * scale[:, 0]
+    target = CLOSE / 2 * torch.where(is_close, -scale[:, 1], scale[:, 0])
     return ((gaps[:, 0] - target) / gaps.sum(1)).nan_to_num(0.5).clamp(0.02, 0.98)
 
 
@@ -239,18 +247,21 @@ def lines_between(
     (`free`), the ends are asked about with the fixed values of the samples at the starts.
     """
     classes = logits.argmax(1)
-    turns = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
+    ordinals = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
     # The first sample of each class, then the second of each: all classes are met early.
-    order = torch.argsort(turns * logits.shape[1] + classes)
-    ways = torch.cdist(batch.x.flatten(1), batch.x.flatten(1)) if nearest else None
+    order = torch.argsort(ordinals * logits.shape[1] + classes)
+    distances = torch.cdist(batch.x.flatten(1), batch.x.flatten(1)) if nearest else None
 
     starts = list[int]()
     ends = list[int]()
     for position, row in enumerate(order[:most].tolist()):
         # By default the search begins behind the starts, each time at another sample, so that ends
         # differ too.
-        partners = torch.roll(order, -position - most) if ways is None else ways[row].argsort()
+        partners = torch.roll(order, -position - most)
+        if distances is not None:
+            partners = distances[row].argsort()
         partners = partners[classes[partners] != classes[row]]
+        # Two nearest inputs of each other are one line, which is taken once.
         if len(partners) and (int(partners[0]), row) not in zip(starts, ends, strict=True):
             starts.append(row)
             ends.append(int(partners[0]))
@@ -278,6 +289,7 @@ def boundary_margin(context: CheckContext) -> Finding:
     clean inputs.
     """
     context.require(Access.SCORES)
+    # The findings so far are with the context of all samples.
     (context.whole or context).require_steady_answers()
     return margin_of(context, CLEAN, is_first=context.whole is not None)
 
@@ -314,7 +326,7 @@ def check_margin(
     classes) are its answers to the n inputs.
     """
     most = FIRST_LINES if is_first else LINES
-    nearest = description == LEFT
+    nearest = description == LEFT  # after the attacks, robust samples have examples nearby
     lines = lines_between(oracle, batch, logits, free=free, most=most, nearest=nearest)
 
     # Without two classes, lines lead to random inputs and to the opposite corners.
@@ -327,6 +339,7 @@ def check_margin(
         for end in (random[:LINES], (low + high - batch.x)[:LINES]):
             last = oracle.scores(ids, end)
             parts.append(crossing_lines(Lines(ids, start, end, logits[:LINES], last)))
+        # Field after field of both sets of lines.
         columns = zip(*(vars(part).values() for part in parts), strict=True)
         lines = Lines(*map(torch.cat, columns))
     if not len(lines.ids):
@@ -352,6 +365,7 @@ def judge_crossings(crossings: Crossings, description: str, *, is_first: bool) -
         )
 
     if k := int(jumps.any(1).sum()):
+        # Classes are named where they are few, in number and among those on the lines.
         leading = torch.unique(crossings.classes[jumps]).tolist()
         is_few = len(leading) <= 3 and 2 * len(leading) <= len(torch.unique(crossings.classes))
         scope = f" (where class {' or '.join(map(str, leading))} leads)" if is_few else ""

@@ -75,6 +75,8 @@ class Turn:
             draw: (n,) a number from 0 to 1 for each sample, which `share` is compared with.
             waits: True if the condition of `when` is not met.
         """
+        # A lead short of the boundary is negative, as is the share of the clean margin that it is
+        # compared with: a sample below that is too far from being broken.
         spared = (draw >= self.share) | waits
         for share, lead in ((self.within, nearest), (self.last, last)):
             if share is not None:
@@ -190,7 +192,8 @@ def _build_stage(spec: str) -> Stage:
             f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value"
         )
 
-    # The options of the stage are taken out of those of its attack.
+    # The options of the stage are taken out of those of its attack: what is left in `options`
+    # must be settings of the attack.
     queries: Queries = plugins.build_class("attack", spec, Queries, _taken(options, Queries))
     turn: Turn = plugins.build_class("attack", spec, Turn, _taken(options, Turn))
     plugin = check_attack_name(name)
@@ -200,6 +203,7 @@ def _build_stage(spec: str) -> Stage:
     additions = []
     if options.get("stop_at_eps") == "true":
         additions.append("stop at eps")
+        # Else the label, which names the options, would say it too.
         del options["stop_at_eps"]
     if queries.gradient in GRADIENT_TITLES:
         additions.append(GRADIENT_TITLES[queries.gradient])
@@ -224,6 +228,7 @@ def _taken(options: dict[str, str], kind: type[Any]) -> dict[str, str]:
 
 def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:
     """The readable name of an attack: its title, numbers that matter, and settings that were given."""
+    # Short names are acronyms; of an attack in a file, file.py:Name, the name is shown.
     is_short = name in PRESETS or (len(name) <= 4 and name.isalpha())
     plain = name.upper() if is_short else name.rpartition(":")[2]
     parts = [ATTACK_TITLES.get(name, plain)]
@@ -231,7 +236,8 @@ def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:
     for field, minimum in COUNTED_SETTINGS.items():
         count = settings.get(field)
         if isinstance(count, int) and count >= minimum:
-            parts.append(f"{count} {field if count != 1 else field[:-1]}")
+            noun = field if count != 1 else field.removesuffix("s")
+            parts.append(f"{count} {noun}")
 
     # Settings that the user gave are said, as they may change what the figure means.
     for key, value in options.items():

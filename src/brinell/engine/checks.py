@@ -89,7 +89,7 @@ def kind_of_answers(context: CheckContext) -> Finding:
 
     finding = answers.check_answer_kind(context.first[0], context.model)
     if finding.figure is None:
-        return finding
+        return finding  # the answers lie on no grid
     # Answers to inputs on a grid may lie on one without being rounded, as those of whole weights do.
     low, high = context.domain.bounds(context.batch.x)
     noise = context.rng.fold("off the grid").uniform(*context.domain.shape).sub_(0.5)
@@ -176,7 +176,7 @@ def misleading_gradients(context: CheckContext) -> Finding:
         "input or from where an attack leads, does not "
         "raise the loss as it promises"
     )
-    if context.whole is None:
+    if context.whole is None:  # all samples, and not a first look at some
         return _share(Code.MISLEADING, failed[visible], observation, REMEDY)
     if int(failed[visible].sum()) > MAX_MISLED:
         raise NotMadeError(DOUBTFUL)
@@ -186,12 +186,15 @@ def misleading_gradients(context: CheckContext) -> Finding:
 def gradient_mismatch(context: CheckContext) -> Finding:
     """The gradient matches finite differences of the answers, in all its parts."""
     _require_gradient(context)
+    # A context with a `whole` is a first look at some of its samples; one with a `few` is the second
+    # look, at all of them.
     n = len(context.batch)
     check = gradient_check.GradientCheck(context, context.oracle, context.margin.grad)
     if context.whole is None and context.few is not None and context.ends is None:
         # So far only a few samples took steps along the gradient; sharp networks, whose finite
         # differences disagree, fall within these.
         probes.misled_samples(context)
+    # The oracle counts a sample as active until an input was seen that fools the model.
     if context.whole is None and not bool(context.oracle.active(context.batch.ids).any()):
         text = f"all of {n} samples fall within a few steps along the gradient, so it leads"
         return _foretold(n, text)

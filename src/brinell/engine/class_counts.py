@@ -16,6 +16,8 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
     count = count_classes(model)
     check_output(model, dataset)
     used = np.unique(labels)
+    # Labels from 1 on: the last one is out of range by one, 0 never occurs, and most classes do, so
+    # that this is no chance.
     is_from_1 = labels.max(initial=0) == count and labels.min(initial=count) >= 1
     if is_from_1 and 2 * len(used) > count:
         raise ModelError(

@@ -59,7 +59,10 @@ def clean_pieces(
 
 
 def _predict_group(audited: AuditedModel, group: Array) -> PieceResult:
-    """The rows of a group; of samples that the model cannot judge with the reason."""
+    """The rows of a group, and for each sample that the model cannot judge the reason.
+
+    Such a sample has a row too, with the class -1.
+    """
     plan = audited.plan
     failed = dict[str, str]()
     records = list[Records]()
@@ -71,6 +74,7 @@ def _predict_group(audited: AuditedModel, group: Array) -> PieceResult:
         except FAILURES as error:
             if portions.comes_again(index, error):
                 continue
+            # Else the portion is one sample.
             failed[str(plan.ids[index[0]])] = str(error)
             part = _rows(
                 audited, index, clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED)
@@ -99,6 +103,7 @@ def _predict(audited: AuditedModel, index: Array) -> Records:
         streams = Streams.of(plan.request.seed, samples)
         targets = np.asarray(plan.targeting.classes(logits, labels, streams).cpu().numpy())
     criterion = make_criterion(targets, logits.device, audited.source.reject, plan.threshold)
+    # None of the criteria of `make_criterion` reads the inputs, in whose place the logits stand.
     margin = criterion.margin(logits, labels, logits).cpu().numpy()
 
     is_right = classes == plan.labels[index]

@@ -48,10 +48,12 @@ class CallRecorder(Recorder):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        # Its argument `training` is the sixth where it is given without its name.
         if getattr(func, "__name__", "") == "batch_norm":
             self.by_batch |= bool(kwargs.get("training", args[5] if len(args) > 5 else False))
 
         answer = func(*args, **kwargs)
+        # Of both, bfloat16 is coarser and stays.
         is_half = isinstance(answer, Tensor) and answer.dtype in HALF_TOLERANCES
         if is_half and self.half != torch.bfloat16:
             self.half = answer.dtype
@@ -62,7 +64,7 @@ class CallRecorder(Recorder):
         return {"by_batch": self.by_batch, "half": self.half and str(self.half)}, []
 
     def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:
-        """Add what another one saw."""
+        """Add what the recorder in the process of the model saw."""
         self.by_batch |= facts["by_batch"]
         names = {str(dtype): dtype for dtype in HALF_TOLERANCES}
         self.half = names.get(facts["half"], self.half)
@@ -120,6 +122,8 @@ def _differs_by_gradients(
     """True if answers that differ by gradients alone agree among those without, and among those
     with them; never without gradients.
     """
+    # `early[0]` and `late` were asked without gradients; the other early answers come with them,
+    # unless other batches change nothing.
     if gradients is None or _largest_difference(early[0], late) > limit:
         return False
     agree = all(_largest_difference(gradients, answers) <= limit for answers in early[1:])

@@ -139,6 +139,7 @@ class CheckContext:
 
         rows = torch.as_tensor(evenly_spaced(len(self.clean), FIRST), device=self.clean.x.device)
         batch = replace(self.clean.select(rows), ids=torch.arange(FIRST, device=rows.device))
+        # With a ledger of its own, whose ids count from 0.
         few = CheckContext(
             self.model,
             batch,
@@ -150,7 +151,8 @@ class CheckContext:
             climbs_margins=self.climbs_margins,
             whole=self,
         )
-        # Answers that exist already cost no further query.
+        # Answers that exist already cost no further query: a cached property that was read is in the
+        # object's dictionary.
         if "first" in vars(self):
             few.first = self.first[0][rows], self.first[1]
         return few
@@ -158,6 +160,8 @@ class CheckContext:
     def ledger(self, model: Model, eps: float = math.inf, *, minimal: bool = False) -> Ledger:
         """A further ledger of a model on the same samples; the threat is the whole domain, or `eps`
         of it.
+
+        With `minimal`, inputs beyond `eps` may be asked about, and fooled samples go on.
         """
         reach = min(eps, extent(self.distance, model.domain))
         radius = torch.full((len(self.clean),), reach, device=self.clean.x.device)
@@ -328,6 +332,7 @@ def answer_difference(first: Tensor, second: Tensor) -> Tensor:
         first.abs(), losses.scale(first, first.argmax(1)).amax()
     )
     difference = torch.where(first == second, 0.0, shares).nan_to_num(torch.inf).amax(1)
+    # Of logarithms of probabilities the exponentials sum to 1.
     if bool((first.logsumexp(1).abs() < ANSWER_TOLERANCE).all()):
         difference = torch.minimum(difference, (first.softmax(1) - second.softmax(1)).abs().amax(1))
     return difference

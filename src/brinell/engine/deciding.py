@@ -93,6 +93,7 @@ class DecidingModel(Converted):
     """
 
     def __init__(self, model: Model, scores: Scores) -> None:
+        # Without a step, it has the digest of the model whose class it gives.
         super().__init__(model, step="", classes=model.classes)
         self.access = Access.GRADIENTS
         self._scores = scores
@@ -103,6 +104,7 @@ class DecidingModel(Converted):
         mismatch = scores.argmax(1, keepdim=True) != answers.argmax(1, keepdim=True)
         if not bool(mismatch.any()):
             return scores
+        # The value of the answer, with the gradient of the scores.
         return torch.where(mismatch, answers.detach() + (scores - scores.detach()), scores)
 
 
@@ -136,6 +138,8 @@ def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
     Those that say what the model shows are left out. Probabilities come last, since they flatten
     where a model is sure.
     """
+    # A tensor that needs no gradient although the input does is computed without gradients, which
+    # an attack on it has to attach.
     leaf = x.detach().requires_grad_()
     with torch.enable_grad(), ClassTensors(len(x), model.classes) as mode:
         shown = model.predict(leaf).detach().float()
@@ -170,6 +174,7 @@ def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
     """True if scores (n, classes) are the shown ones but for a factor, a shift, a softmax or a
     sigmoid.
     """
+    # Leads do not change by a shift, and by a factor all alike.
     factor = boundary.lead(scores) / boundary.lead(shown).clamp_min(torch.finfo(shown.dtype).tiny)
     if factor.amax() - factor.amin() <= SAME * factor.abs().amax():
         return True
@@ -190,6 +195,7 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
     model, x = context.model, context.clean.x
     low, high = model.domain.bounds(x)
     random = low + (high - low) * context.rng.fold("deciding scores").uniform(*x.shape[1:])
+    # As many samples as fit into one batch with all their points.
     count = max(1, min(SAMPLES, context.batch_size // (1 + len(DISTANCES))))
     candidates: list[Scores] | None = None
     # A few samples first: most models have no such scores, and the second look costs more.
@@ -221,7 +227,7 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
 
 
 def _decides(context: CheckContext, model: Model) -> bool:
-    """True if the lead of a model's scores goes to zero where its decision changes."""
+    """True unless the lead of a model's scores stays large where its decision changes."""
     oracle = context.ledger(model, minimal=True).oracle()
     batch, domain = context.batch, context.domain
     logits = oracle.scores(batch.ids, batch.x)

@@ -92,8 +92,8 @@ class Pool(ABC):
                 self._idle.extend(self.more_workers())
             while self._waiting and self._idle:
                 worker = self._idle.popleft()
-                entry = self._waiting.popleft()
-                self._running[self.send(worker, entry[1])] = worker, entry
+                key, task, deaths = self._waiting.popleft()
+                self._running[self.send(worker, task)] = worker, (key, task, deaths)
 
             handle = self.wait(list(self._running))
             worker, (key, task, deaths) = self._running.pop(handle)
@@ -105,6 +105,7 @@ class Pool(ABC):
                     raise StoppedError(
                         f"{MOST_DEATHS} workers died over one task ({error}): they may lack memory"
                     ) from error
+                # The task goes to the next worker before all others, with the deaths over it.
                 self._idle.extend(self.successors(worker))
                 self._waiting.appendleft((key, task, deaths))
             else:
@@ -142,6 +143,7 @@ class Worker:
         Thread(target=self._run, args=(command,), daemon=True).start()
 
     def answer(self, task: Any) -> Any:
+        """Have the command answer a task, and wait; raises the error that it raised."""
         self._channel._tasks.put(task)
         answer, error = self._channel._answers.get()
         if error is not None:
