@@ -316,6 +316,6 @@ def source_of(plugin: type[Any]) -> str:
     """The module of a plugin, or for scratch work a hash of its file."""
     if plugin.__module__.startswith("brinell."):
         return plugin.__module__
-    return hash_code(
-        Path(str(inspect.getsourcefile(plugin))), 8, siblings=plugin.__module__.startswith(PREFIX)
-    )
+    file = Path(str(inspect.getsourcefile(plugin)))
+    # The neighbours count for a lone file, whose imports no version pins.
+    return hash_code(file, digest_size=8, siblings=plugin.__module__.startswith(PREFIX))

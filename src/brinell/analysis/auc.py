@@ -48,12 +48,14 @@ def auc_interval(
     exponential = area * (1 - area) + (m - 1) * (q1 - area**2) + (n - 1) * (q2 - area**2)
     variance = max(delong, max(exponential, 0.0) / (m * n))
 
+    # Degrees of freedom by Welch and Satterthwaite, from the parts of the variance.
     dof: float = min(m, n) - 1
     if delong:
         terms = (
             part**2 / (len(values) - 1) for part, values in zip(parts, placements, strict=True)
         )
         dof = delong**2 / sum(terms)
+    # As many samples as would give a plain share of this size the same variance.
     # Groups that do not overlap may be as alike inside as they can be: each then counts as one of
     # the smaller group.
     effective = area * (1 - area) / variance if variance else min(m, n)

@@ -163,6 +163,7 @@ def interval(
     parts = len(replicates)
     if parts < LEAST_PARTS or pictures < LEAST_PICTURES or not np.isfinite(replicates).all():
         return None
+    # Tukey's variance: the sum of squared deviations times (parts - 1) / parts.
     spread = float(np.std(replicates)) * math.sqrt(parts - 1)
     # Replicates that are all equal give no spread, and an interval without width would be false.
     if spread < 1e-12:
@@ -172,5 +173,6 @@ def interval(
     # Inside of 0 and 1 the interval is made on the scale of log-odds, where it cannot leave them.
     if bounds != (0.0, 1.0) or not 0 < value < 1:
         return Interval(max(bounds[0], value - reach), min(bounds[1], value + reach))
+    # The slope of the log-odds at the value carries the reach over.
     odds = reach / (value * (1 - value))
     return Interval(float(expit(logit(value) - odds)), float(expit(logit(value) + odds)))

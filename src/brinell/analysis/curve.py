@@ -74,9 +74,11 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         below[index[part.outcome == Outcome.FAILED]] = UNJUDGED
         is_separate = bool(stage.get("turn", {}).get("alone"))
         smallest = broken if is_separate else np.minimum(broken, before)
+        # A budget that equals the smallest one counts as it, whatever its last digit.
         is_broken = eps * (1 + 1e-9) >= smallest[:, None]
         if stage["name"] not in skipped:
             states[i] = np.where(is_broken, WRONG, below[:, None])
+            # Nothing is attacked that was not right from the start: it keeps its clean state.
             states[i, clean != RIGHT] = clean[clean != RIGHT, None]
         before = np.minimum(before, broken)
 

@@ -393,8 +393,8 @@ def gate(
         )
     complete = Check(code=COMPLETE, name="run complete", passed=result.complete, text=text)
 
-    # Checks of the run, and its warnings, of which some repeat a check.
-    # Checks that do not count are shown by the run, and no reason to fail the gate.
+    # Checks of the run, and its warnings, of which some repeat a check. Those that do not count are
+    # shown by the run, and fail no gate.
     counts = {check.code for check in not_made(result.checks)}
     codes = {check.code for check in result.checks}
     of_run = [check for check in result.checks if check.passed is not None or check.code in counts]
@@ -416,13 +416,13 @@ def gate(
     failed = [check for check in all_checks if check.passed is False]
     is_short = any(warning.code == TIME_UP for warning in result.warnings)
     is_open = all(_is_open(check, is_short=is_short) for check in failed)
-    demanded = any(check.code == "worst-class" for check in checks)
+    demands_worst_class = any(check.code == "worst-class" for check in checks)
     return GateResult(
         run=result.folder,
         passed=not failed,
         checks=all_checks,
         undecided=until_decided and bool(failed) and is_open,
-        statements=result.statements if demanded else [],
+        statements=result.statements if demands_worst_class else [],
         weak=result.weak,
     )
 

@@ -315,6 +315,7 @@ def _last_gains(
     """
     rows_of_model = (records.model == model) & np.isin(records.sample_id, robust)
     clean = np.flatnonzero(rows_of_model & (records.attack == CLEAN))
+    # The margins of the clean inputs, from which gains count.
     start = np.full(len(robust), np.nan)
     start[np.searchsorted(robust, records.sample_id[clean])] = np.ma.getdata(records.margin)[clean]
     at_top = np.isclose(np.ma.filled(records.attacked, 0), eps)

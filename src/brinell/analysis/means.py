@@ -191,7 +191,8 @@ def _p_value(sums: Array, value: float, spread: _Spread) -> float:
     if len(sums) <= EXACT_GROUPS:
         exact = sign_flips(sums)
     else:
-        # Equal sums have no spread: then only their signs say anything.
+        # Equal sums have no spread: then only their signs say anything, and of all 2**n signs two
+        # are as one-sided.
         exact = 0.0 if spread.error else 2.0 ** (1 - len(sums)) if value else 1.0
     if not spread.error:
         return exact

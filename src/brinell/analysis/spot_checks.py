@@ -52,6 +52,7 @@ def miss_probability(samples: int, draws: int, forged: int, turning: float | Non
     # By how many of the false ones are drawn.
     for hits in range(max(0, draws - samples + forged), min(forged, draws) + 1):
         turned = round(turning * (draws - hits))
+        # All hits break earlier, and each true one that turns does so by the toss of a coin.
         most = most_earlier(hits + turned, MISSED)
         passing = sum(comb(turned, earlier) for earlier in range(most - hits + 1)) / 2**turned
         probability += (

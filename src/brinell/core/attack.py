@@ -55,9 +55,9 @@ def attack(
         strongest: whether to keep the inputs of the largest margins (`Ledger.strongest`).
         surrogates: networks whose gradients the attack may follow.
         least: (n,) the smallest budgets of interest, where a minimal attack that stops at eps
-        stops. on_pass: told of each batch of queries; a TimeUpError that it raises ends the attack,
-        and
-            what was found so far stands in the ledger.
+            stops.
+        on_pass: gets the forward and backward passes of each batch of queries; a TimeUpError that
+            it raises ends the attack, and the ledger keeps everything found so far.
 
     Raises:
         ContractError: the attack breaks its contract.

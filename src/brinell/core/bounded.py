@@ -83,9 +83,11 @@ def read(path: Path, most: int) -> bytes:
         # more.
         length = os.fstat(file.fileno()).st_size
         content = b"" if length > most else file.read(length + 1)
+        # Longer than it says: a file that grows, or one of /proc, which all say 0 bytes.
         if len(content) > length:
             content += file.read(most + 1 - len(content))
 
+        # Nothing was read although there are bytes: the stated size alone is above the limit.
         if len(content) > most or not content and os.fstat(file.fileno()).st_size:
             raise RequestError(
                 f"{path} is larger than {size(most)}, the limit for such a file: check its content"
@@ -239,7 +241,7 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
     previous, start = signal.signal(signal.SIGALRM, stop), time.monotonic()
     remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     # The limit of a block around this one may come first: then it stays in force.
-    if 0 < remaining < seconds:  # the limit of a block around this one comes first
+    if 0 < remaining < seconds:
         signal.signal(signal.SIGALRM, previous)
         signal.setitimer(signal.ITIMER_REAL, remaining)
 
@@ -248,6 +250,7 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        # The timer around this one goes on; it never gets 0, which would switch it off.
         if remaining:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, remaining - time.monotonic() + start))
 

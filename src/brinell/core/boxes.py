@@ -192,6 +192,7 @@ def match(
     # Below every level, so that no detection matches an object of another class.
     ratio[detections.labels[:, None] != objects.labels[None]] = -1.0
     free = np.ones((len(levels), len(objects)), dtype=bool)
+    # Detections lie in the order of their scores, so that the best choose first.
     for number in np.flatnonzero(ratio.max(1) >= min(levels)).tolist():
         for level, least in enumerate(levels):
             # A free object first, else a crowd, which any number of boxes may lie on.
@@ -227,6 +228,7 @@ def judge(detections: Detections, objects: Objects) -> BoxOutcomes:
         (MISPLACED, alike & (ratio >= NEARBY) & (ratio < MATCH)),
     ):
         for number in np.flatnonzero(pairs.any(1)).tolist():
+            # -1 where an object is no near miss of this box, or has a partner already.
             row = np.where(pairs[number] & (of_object == MISSED), ratio[number], -1.0)
             if of_box[number] == FALSE and row.max() >= 0:
                 of_box[number], of_object[int(row.argmax())] = error, error

@@ -45,6 +45,8 @@ def match_classes(
 ) -> Match:
     """Match the classes of a model with those of the data.
 
+    An empty match leaves the answers as they are.
+
     Args:
         name: the model, for messages.
         model_names: names of the model's classes; empty without names.
@@ -111,6 +113,7 @@ def _by_name(
 ) -> Match:
     """Match two lists of names; classes without a sample are matched as far as they can be."""
     keys = list(map(_key, model_names))
+    # Slices of one key, since the model may have fewer classes than the data.
     unlike = [
         label for label, title in enumerate(data_names) if [_key(title)] != keys[label : label + 1]
     ]

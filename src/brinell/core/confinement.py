@@ -16,6 +16,8 @@ SET_DEATH_SIGNAL, SET_NO_NEW_RIGHTS = 1, 38
 CREATE_RULES, ADD_RULE, RESTRICT = 444, 445, 446
 """Landlock's system calls, which have the same numbers on all architectures."""
 VERSION_FLAG, BELOW_PATH = 1, 1
+WRITE_FILE = 0x2
+"""The right to write into a file that exists."""
 WRITING = {1: 0x1FF2, 2: 0x3FF2, 3: 0x7FF2}
 """The rights by which files are written, made, removed and linked, by the version of Landlock; the
 last holds for later ones."""
@@ -28,6 +30,7 @@ def confine(folder: Path) -> bool:
 
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    # Without attributes this call makes no rules: it answers Landlock's version, -1 without it.
     version = libc.syscall(CREATE_RULES, None, ctypes.c_size_t(0), VERSION_FLAG)
     if version < 1:
         return False
@@ -37,7 +40,7 @@ def confine(folder: Path) -> bool:
 
     for place in (folder, Path(os.devnull)):
         descriptor = os.open(place, os.O_RDONLY)
-        allowed = rights if place == folder else rights & 0x2  # a device is written, no more
+        allowed = rights if place == folder else rights & WRITE_FILE  # a device is written, no more
         rule = struct.pack("<Qi", allowed, descriptor)
         libc.syscall(ADD_RULE, rules, BELOW_PATH, rule, 0)
         os.close(descriptor)

@@ -70,7 +70,7 @@ class Best:
     def raise_margins(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
         """Record the margins (n,) of answered inputs, -inf for inputs beyond eps.
 
-        Call it before `note_successes`.
+        `repeats` says whether a sample has several of the rows. Call it before `note_successes`.
         """
         rows = (
             ((margin > self.margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]

@@ -352,10 +352,11 @@ class WrittenProbability(WrittenCriterion, Probability):
         if self.wrong_class is None:
             return super().logits_for_attack(logits, y)
 
+        # The margin becomes the lead of the wrong class over the true one.
         wrong = logits[:, self.wrong_class]
         true = wrong - self.margin(logits, y, logits)
-        # No attack aims at another wrong class, whose logits are the smallest.
 
+        # No attack aims at another wrong class, whose logits are the smallest.
         last = torch.minimum(wrong, true).detach() - logits.detach().abs().mean(1) - TINY
         index = y.new_tensor([self.wrong_class])
         others = last[:, None].expand_as(logits)

@@ -34,6 +34,8 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
 Error = Literal["missed", "false", "mislabelled", "misplaced"]
+LIKELY = 10
+"""Number of candidates whose mean score shows how near the next false box is."""
 UNSUPPRESSED = 1.0
 """The limit of overlap of a model whose boxes passed its own suppression: nothing more is
 dropped."""
@@ -262,7 +264,8 @@ class BoxCriterion(TwoClasses):
             away = (parts.best * (parts.near < MATCH).all(2)).masked_fill(
                 parts.best > self.least_score, 0.0
             )
-            value = away.topk(min(10, away.shape[1]), 1).values.mean(1) / max(
+            # Of several candidates, so that an attack gains by raising any of them.
+            value = away.topk(min(LIKELY, away.shape[1]), 1).values.mean(1) / max(
                 self.least_score, 1e-6
             )
         else:

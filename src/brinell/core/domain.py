@@ -101,7 +101,6 @@ class Domain:
             if isinstance(bound, tuple) and len(bound) != self.shape[0]:
                 raise ValueError(f"{len(bound)} bounds for {self.shape[0]} channels")
         # A bound beyond float32 becomes infinite here, which is no fault.
-
         with np.errstate(over="ignore"):
             low = np.asarray(self.low, dtype=np.float32)
             high = np.asarray(self.high, dtype=np.float32)
@@ -192,6 +191,7 @@ class Domain:
     def missing(self, x: "Tensor") -> "Tensor | None":
         """(n, d) bool: the values of vectors (n, d) that are missing; None without such marks."""
         place = {column.name: index for index, column in enumerate(self.columns)}
+        # From the column that may be missing to the column that marks it.
         marks = {
             place[column.marks]: index for index, column in enumerate(self.columns) if column.marks
         }

@@ -54,6 +54,7 @@ def options(name: str, values: Iterable[str]) -> str:
 
 def _place_of(error: "BrinellError") -> str:
     """Module and function that made an error, such as `engine.eps_grid.parse_eps`."""
+    # 0 is this function, 1 the `__init__` of BrinellError that calls it.
     frame: FrameType | None = sys._getframe(2)
     # An error of a subclass is made within its `__init__`: the place is that of the caller.
     while (

@@ -239,6 +239,7 @@ class Nursery:
         pipe, peer = Pipe.pair()
         fcntl.lockf(self._turn, fcntl.LOCK_EX)  # processes that were split from this one ask, too
         try:
+            # 0 is the number of no process; any other would name one that is to end.
             socket.send_fds(self._connection, [NUMBER.pack(0)], peer)
             (process,) = NUMBER.unpack(self._connection.recv(NUMBER.size))
         except (OSError, struct.error):
@@ -388,6 +389,7 @@ class Watch:
 def _serve(pipe: Pipe, answer: Answer, watch: Watch) -> NoReturn:
     """Wait for a question, answer it, and end; without a word where the other side is gone."""
     try:
+        # The handlers of the other process clean up its work, which is not this one's to do.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         silence = os.open(os.devnull, os.O_RDWR)

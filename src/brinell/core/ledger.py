@@ -571,6 +571,8 @@ class Ledger:
         success: Tensor | None = None
         if self._minimal:
             success = legal & query.criterion.is_met(margin, logits, query.y)
+        # The largest margin, below 0 only where nothing succeeds; of a minimal attack, which has
+        # looked already, 1 with a success and else 0.
         lead = margin.amax() if success is None else success.any().float()
         ends = self._threat.domain.ends_beyond(x)
         # What decides is read back in one go: without a success this read is the only one of a

@@ -126,14 +126,15 @@ class _NormSearch:
         self.norm = norm
         values = reference.shape[1]
         # Neighbouring values are alike, and Linf is bounded by the first few: they are taken from
-        # all over the input.
-        golden = np.arange(values) * ((5**0.5 - 1) / 2) % 1  # by which each prefix is spread evenly
+        # all over the input. Multiples of the golden ratio spread each prefix evenly.
+        golden = np.arange(values) * ((5**0.5 - 1) / 2) % 1
         self.spread = np.arange(values) if norm == "l2" else np.argsort(golden, kind="stable")
         self.reference = reference
         if norm != "l2":
             self.reference = np.ascontiguousarray(reference[:, self.spread])
 
         self.edges = np.linspace(0, values, min(GROUPS, values) + 1).astype(np.int64)
+        # 1 for values that are all equal, by which nothing is divided in vain.
         self.range = float(reference.max()) - float(reference.min()) or 1.0
         self.frequent = _frequent(self.reference) if norm == "l0" else None
         self.first_columns = (
@@ -170,6 +171,8 @@ class _NormSearch:
             ).numpy()
             return
 
+        # Squared L2 distances by a matrix product: |q|^2 + |p|^2 - 2 q p. Of L0's zeros and ones
+        # they are the number of values that differ.
         q = self._points(self.queries)
         square = (q * q).sum(1, keepdim=True) + self.square[None, :]
         bound = torch.addmm(square, q, self.points.T, alpha=-2)

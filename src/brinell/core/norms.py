@@ -26,12 +26,11 @@ def l2(delta: Tensor) -> Tensor:
     flat = delta.flatten(1)
     if flat.shape[1] <= BLOCK:
         size: Tensor = torch.linalg.vector_norm(flat, dim=1)
-
         return size
+
     # The length of the lengths of blocks, with what is left over as a block of its own.
     full = flat.shape[1] // BLOCK * BLOCK
     blocks = torch.linalg.vector_norm(torch.unflatten(flat[:, :full], 1, (-1, BLOCK)), dim=2)
-
     remainder = torch.linalg.vector_norm(flat[:, full:], dim=1, keepdim=True)
     length: Tensor = torch.linalg.vector_norm(torch.cat([blocks, remainder], 1), dim=1)
     return length

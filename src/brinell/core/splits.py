@@ -71,7 +71,6 @@ def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
     audited on the other. The file is read here, because the import of `sklearn.datasets` takes a
     second.
     """
-    # The file is read directly: importing scikit-learn would take most of a second.
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.submodule_search_locations is not None
     table = np.loadtxt(

@@ -24,7 +24,6 @@ def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str
 def nearest_name(name: str, vocabulary: Iterable[str]) -> str:
     """The nearest name of a vocabulary, or one that begins like it; empty if none is near.
 
-
     Case, hyphens and underscores make no difference.
     """
     names = {_bare(word): word for word in map(str, vocabulary)}

@@ -450,6 +450,7 @@ class StoredArrays:
         block = self._arrangement(self._x[positions])
         x = torch.from_numpy(block.astype(np.float32, order="C"))
         x = x.div_(self._divisor) if self._divisor not in (None, 1) else x
+        # One number of each channel for a sample, which stands at every moment of its signal.
         if self._fixed_channels is not None:
             x = torch.cat(
                 [

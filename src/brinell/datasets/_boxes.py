@@ -218,12 +218,10 @@ def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]
 
     Classes count in sorted order; what is marked difficult is nothing to find.
     """
-    pictures, names = (
-        # Sorted over all files, so that the numbers of classes do not depend on the first picture.
-        [],
-        sorted({name for file in files for _, name, _ in voc_rows(voc_root(file), file)}),
-    )
+    # Sorted over all files, so that the numbers of classes do not depend on the first picture.
+    names = sorted({name for file in files for _, name, _ in voc_rows(voc_root(file), file)})
 
+    pictures = []
     for file in files:
         root = voc_root(file)
         rows = list(voc_rows(root, file))

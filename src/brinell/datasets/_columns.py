@@ -103,7 +103,7 @@ def _scale_numbers(
             "them"
         )
 
-    # A constant column has no range that a budget could be a share of.
+    # A constant column has no range that a budget could be a share of; its domain needs one still.
     if low == high or is_named:
         return _Encoded(x, Column(name, fixed=True), (low, high if low < high else low + 1))
     return _Encoded((x - low) / (high - low), Column(name, low, high), (0.0, 1.0))

@@ -597,6 +597,7 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
             )
         return item[0], item[1]
 
+    # Without labels: they are read below, since a target holds scores.
     items = Items(dataset, pair_of, np.empty(0))
     # Every target is read here: soft ones are noticed, and errors come before the audit.
     targets = [
@@ -626,10 +627,9 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
     return _Source(
         items,
         np.array([label for label, _, _ in targets]),
-        names or tuple(map(str, range(count))),
-        None,
-        notes,
-        "first",
+        classes=names or tuple(map(str, range(count))),
+        notes=notes,
+        layout="first",
     )
 
 

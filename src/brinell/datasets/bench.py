@@ -71,6 +71,7 @@ class Bench:
         _check_files(folder, manifest)
         level = _level(self.level, manifest["facts"]["levels"])
         task = task_of(manifest)
+        # A row is (part, sample, level, reached, label), the last one without a task.
         rows = [
             row
             for row in _rows(folder, _KEYS if task else [*_KEYS, "label"])

@@ -51,6 +51,7 @@ class Cifar10:
         for place in (folder, folder / "cifar-10-batches-py"):
             files = [place / part for part in PARTS[self.split]]
             missing = [file for file in files if not file.is_file()]
+            # Some of the batches lie here: those that are missing are missing here.
             if missing != files:
                 break
         if missing:

@@ -90,8 +90,8 @@ class Masks(Checked):
                 names=tuple(file.name for file in files),
                 truth=mask_truth(stored),
                 notes=notes,
-                # Pictures are read when they are needed, so the digest goes by their files.
             ),
+            # Pictures are read when they are needed, so the digest goes by their files.
             digest=lambda: digest_of(f"{domain.text()} masks", [stored], files),
         )
 

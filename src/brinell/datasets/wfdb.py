@@ -185,9 +185,8 @@ class Wfdb(Checked):
                     )
                 else:
                     records[name], rate, lost_text = record.beats(rate)
-            except (
-                Exception
-            ) as error:  # on a damaged file the library raises whatever comes its way
+            except Exception as error:
+                # On a damaged file the library raises whatever comes its way.
                 is_named = isinstance(error, _UnusableRecordError)
                 text = (
                     str(error)

@@ -312,6 +312,7 @@ class LogitModel(Converted):
         logits = CONVERSIONS.get(self.kind, as_logits)(answer)
         leader = (answer if answer.shape[1] > 1 else logits).detach().argmax(1)
         if squashed is not None:
+            # The function's own input: exact where the answer is rounded to 0 or 1.
             inner, explained, _ = squashed
             inner = logits_of_difference(inner) if self.kind == "probability" else inner.float()
             logits = torch.where(explained[:, None], inner, logits)
@@ -382,6 +383,7 @@ def _ask_for_kinds(
             rows.append(answer)
             squashed = tracer.before(answer)
             kinds.add(squashed[2] if squashed is not None and bool(squashed[1].all()) else "")
+            # All inputs at once were answered: there is no need to go one by one.
             if batch is x:
                 break
     return rows, kinds

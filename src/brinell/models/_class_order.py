@@ -78,7 +78,7 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
     """The model with its answers in the order of the data's classes; itself if they are."""
     info = model.info
     # The classes of maps and boxes are those of pixels and objects.
-    if info.output is not None:  # its classes are those of pixels or objects
+    if info.output is not None:
         return model
     # Answers are recognised by their numbers later, which a class never answered would hide.
     declared = info.answers is not None or model.access == Access.LABELS
@@ -90,6 +90,7 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
     present = np.unique(np.asarray(dataset.labels())).tolist()
     match = match_classes(model.name, names, tuple(dataset.classes), count, present)
 
+    # In the same order a wrapper only carries the remark, or the names that the user gave.
     if not match.order:
         return OrderedModel(model, (), names, match.note) if match.note or class_names else model
     if not declared and (model.classes == 1 or NEVER in match.order):
@@ -116,6 +117,7 @@ def wnids_of(names: Sequence[str], count: int, data_count: int) -> tuple[str, ..
     if count not in (IMAGENET, IMAGENET + 1):
         return ()
     timm = find_spec("timm")
+    # Without timm's list names are compared as they are, or equal numbers of classes by place.
     if timm is None or timm.origin is None:
         if names or data_count == count:
             return ()

@@ -150,6 +150,7 @@ def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         hash.update(f"{type(value).__name__} {value!r}\0".encode())
         return
+    # What occurs again counts by its number in the order of first visits, -1 for too deep.
     if id(value) in visited or depth > DEEPEST:
         hash.update(f"again {visited.get(id(value), (-1, None))[0]}\0".encode())
         return

@@ -27,6 +27,8 @@ MOST_TURNED = 0.05
 """Share of the candidates whose corners may be in the wrong order."""
 FAINT = 0.05
 """A score above which a faint detector shows its boxes."""
+FAR_MORE = 10
+"""A detector is faint if it finds so many times the objects by boxes above `FAINT`."""
 
 Decoder = Callable[[Any], Any]
 """The raw output of a network to candidates (n, K, 4 + C): corners in pixels, then a score from
@@ -141,6 +143,7 @@ def box_form(candidates: Any, n: int, name: str, *, final: bool = False) -> BoxF
             f"to {float(scores.max()):.3g}: {remedy}"
         )
 
+    # Final boxes were suppressed by the model itself.
     limit = {"limit": UNSUPPRESSED} if final else {}
     return BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4, **limit)
 
@@ -320,16 +323,18 @@ def mistakes_of_boxes(
         pairs = zip(form.decode(answers, least), objects, strict=True)
         return np.concatenate([judge(*pair).objects == HIT for pair in pairs])
 
+    # The answers as they are come first, with no change.
     hits, changes = [find(0, shown)], [list[tuple[str, str]]()]
     for shift, words in SHIFTS.items():
         clear, faint = find(shift, shown), find(shift, min(shown, FAINT))
         # Any detector finds some more by fainter boxes.
-        is_faint = bool(faint.sum() > 10 * clear.sum())
+        is_faint = bool(faint.sum() > FAR_MORE * clear.sum())
         hits.append(faint if is_faint else clear)
         changes.append([words] * (shift != 0) + [SHOWN_AT] * is_faint)
 
     counts = np.array([part.sum() for part in hits])
     best = int(counts.argmax())
+    # The best of several changes: their number divides the error rate (Bonferroni).
     if counts[best] < 2 * counts[0] or not is_more(hits[best], hits[0], ERROR_RATE / len(hits)):
         return []
     titles, lines = (" and ".join(texts) for texts in zip(*changes[best], strict=True))

@@ -120,13 +120,16 @@ def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str
     mended = [
         (float((answer == true).double().mean()), words, line) for answer, words, line in changes
     ]
+    # The order of the classes by which most pixels are right, whatever the classes are called.
     labels, places = linear_sum_assignment(
         confusion(predicted, masks, classes).sum(0).cpu().numpy(), maximize=True
     )
+    # The true class of each answered one.
     order = torch.as_tensor(labels[places.argsort()], device=true.device)
-    if (share := float((order[answers] == true).double().mean())) > max(mended)[
-        0
-    ] + ALIKE:  # rare classes alone are matched better than by a shift
+    share = float((order[answers] == true).double().mean())
+    best_share = max(part for part, _, _ in mended)
+    # By an order rare classes alone may be matched a little better than by a shift.
+    if share > best_share + ALIKE:
         swaps = [
             f"{answer} is {label}"
             for answer, label in enumerate(order.tolist())

@@ -55,6 +55,7 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
 
     model = onnx.load(file)
     graph = model.graph
+    # The input of a softmax over the classes is the logits.
     if before_softmax:
         for node in graph.node:
             axis = next(
@@ -77,6 +78,7 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
         network = ConvertModel(model).eval()
     # Its Gather and Slice index by lists, at each call.
     warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)
+    # ONNX writes 0 for an axis of any length.
     return network, int(lengths[0].dim_value) or None if lengths else None
 
 

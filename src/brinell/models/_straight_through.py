@@ -66,6 +66,8 @@ CONVERSIONS: frozenset[Callable[..., Any]] = frozenset(
     }
 )
 """Functions that convert a decision to a number, directly or in a product."""
+STEEPNESS = 4.0
+"""Steepness of the sigmoid that stands for a comparison, for differences in units of their spread."""
 
 
 class StraightThrough(Recorder):
@@ -150,14 +152,16 @@ class StraightThrough(Recorder):
         """Record a decision, or give a number made from one the gradient of its smooth values."""
         if func in COMPARISONS and any(_floats(arg) for arg in args):
             lead = COMPARISONS[func] * (args[0] - args[1])
-            # Of a single number the deviation by n - 1 is NaN.
+            # In units of the spread, so that the step is as soft for large numbers as for small
+            # ones. Of a single number the deviation by n - 1 is NaN.
             spread = lead.detach().std(correction=0).clamp_min(1e-6)
-            self._soft[id(out)] = out, torch.sigmoid(4 * lead / spread)
+            self._soft[id(out)] = out, torch.sigmoid(STEEPNESS * lead / spread)
         elif (
             func in (torch.argmax, Tensor.argmax)
             and _floats(args[0])
             and len([*args[1:], *kwargs.values()]) == 1
         ):
+            # The only further argument is the axis: keepdim would give another shape.
             axis = next(iter([*args[1:], *kwargs.values()]))
             self._soft[id(out)] = out, args[0].movedim(axis, -1).softmax(-1)
         elif (

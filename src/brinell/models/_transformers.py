@@ -25,6 +25,8 @@ SUPPORTED = frozenset(
 """Settings of an image processor that are supported; any other setting `do_...` that is on is
 refused."""
 HARMLESS = frozenset({"do_convert_rgb", "do_reduce_labels"})
+LARGE = 384
+"""The shorter side, in pixels, from which on ConvNeXt's processor crops nothing."""
 RESAMPLING = {2: "bilinear", 3: "bicubic"}
 """PIL's numbers."""
 
@@ -129,7 +131,7 @@ def view_of(settings: Mapping[str, Any], sides: tuple[int, int], channels: int, 
     mean, std = _normalisation(settings, channels, name)
 
     # An enumeration of PIL in new versions, a number in old ones.
-    filter_ = settings.get("resample", 2)
+    filter_ = settings.get("resample", 2)  # PIL's number for bilinear
     resample = int(getattr(filter_, "value", filter_))
     if settings.get("do_resize") and resample not in RESAMPLING:
         raise RequestError(
@@ -170,7 +172,7 @@ def _resizing(
     if is_convnext and "shortest_edge" in dict(settings["size"]):
         # ConvNeXt's processor stretches pictures to large inputs, and crops small ones.
         short = int(dict(settings["size"])["shortest_edge"])
-        if short >= 384:
+        if short >= LARGE:
             return (short, short), (short, short), "both"
         return (short, short), (int(short / settings["crop_pct"]),) * 2, "shorter"
     return size, resized, scaling

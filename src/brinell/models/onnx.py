@@ -223,18 +223,16 @@ def model_of(
 
     It is one of torch if the settings ask for gradients and ONNX Runtime gives the same answers.
     """
-    preprocessing, code = (
-        options.preprocessing(domain),
-        f"{digest} {network.decoder_code} {network.last} {network.sides}",
-    )
+    preprocessing = options.preprocessing(domain)
+    code = f"{digest} {network.decoder_code} {network.last} {network.sides}"
     model = FunctionModel(
         network,
         domain,
         classes=0,
         name=network.name,
-        # The type of the file's input: others would be refused by the session.
         labels=False,
         forms=ARRAYS,
+        # The type of the file's input: others would be refused by the session.
         dtype=torch.from_numpy(np.zeros(0, network.dtype)).dtype,
         code=code,
         preprocessing=preprocessing,
@@ -310,6 +308,7 @@ def _arrangement(
     """
     first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
     layouts: dict[Layout, tuple[int, ...]] = {"first": first, "last": last}
+    # Inputs of a single axis have one order alone.
     for order in (layout,) if layout else tuple(layouts)[: len(first)]:
         # An axis without a number takes any length.
         pairs = zip(shape[1:], layouts[order], strict=False)

@@ -60,6 +60,7 @@ def step_tables(
         for row in _steps_of(model, above, indices):
             budget = _budget(str(row[0]), model.eps_text[-1])
             rows.append([*own.values(), *row])
+            # The cells before those of the classes: model, budget, all samples and the mean drop.
             all_classes = [where(**own, **budget)] * (len(own) + 3)
             opens.append([*all_classes, *(where(**own, **{"class": c}, **budget) for c in indices)])
 

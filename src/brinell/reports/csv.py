@@ -54,9 +54,9 @@ def table_csv(table: Table) -> str:
     """A table as CSV; the columns of shares and measures are named `column`, `column low` and so
     on.
     """
+    # The first row of a table with a total repeats what the others sum up to.
     rows = table.rows[1:] if table.total else table.rows
 
-    # The first row of a table with a total repeats what the others sum up to.
     columns = [[row[index] for row in rows] for index in range(len(table.columns))]
     parts = [_parts(cells) for cells in columns]
     names = [_with_unit(name, cells) for name, cells in zip(table.columns, columns, strict=True)]

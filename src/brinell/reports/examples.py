@@ -41,6 +41,8 @@ AT_ONCE = 256
 """Examples whose inputs are read together."""
 FADED = 0.45
 """Contrast that is left to the clean picture below the mask."""
+LIGHT = 0.62
+"""Brightness of its middle grey there, from 0 to 1."""
 DENSITY = (0.45, 0.55, 0.65, 0.75, 0.85)
 """Of the colour at severities 1 to 5."""
 SIDE = 224
@@ -203,7 +205,8 @@ def _compare_signals(
     """`compare_inputs` for signals: both in one drawing, and their difference."""
     sampling = manifest["data"].get("sampling")
     columns = manifest["data"]["domain"].get("columns", ())
-    # Fixed channels, such as the rhythm of beats, are numbers and no curve.
+    # Fixed channels, such as the rhythm of beats, are numbers and no curve; a column is written
+    # as in `Domain.to_json`: name, values at 0 and at 1, whether it is fixed.
     fixed = [index for index, column in enumerate(columns) if column[3]]
     beside = ", ".join(
         f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in fixed
@@ -226,6 +229,7 @@ def changes(domain: Mapping[str, Any], clean: Array, x: Array) -> list[Markup]:
     """The columns that moved most between two rows (D,) as lists in HTML: as they were, the change,
     as they are now.
     """
+    # A column is written as in `Domain.to_json`: its name, then its values at 0 and at 1.
     columns = domain["columns"]
     zero = np.array([column[1] for column in columns], dtype=np.float64)
     unit = np.array([column[2] for column in columns], dtype=np.float64)
@@ -338,7 +342,7 @@ def draw_mask(
 
     # Faded to grey, so that colours stand for distortions alone.
     levels = np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1)
-    grey = (levels.mean(0) - 0.5) * FADED + 0.62
+    grey = (levels.mean(0) - 0.5) * FADED + LIGHT
     pixels = np.repeat(np.clip(grey, 0, 1)[..., None] * 255, 3, axis=2)
     for index, standing in enumerate(placement.standing):
         covered = mask == index

@@ -330,7 +330,8 @@ def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
             f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" '
             f'r="{radius:.1f}">{tooltip}</circle>'
         )
-    # Shapes besides colours: a reader may not tell the colours apart.
+    # Shapes besides colours: a reader may not tell the colours apart. The angles, clockwise from
+    # the right, are the corners of a square, a triangle, a diamond and a triangle upside down.
     corners = {1: (45, 135, 225, 315), 2: (270, 30, 150), 3: (0, 90, 180, 270), 4: (90, 210, 330)}[
         style % COLOURS
     ]

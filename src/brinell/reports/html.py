@@ -94,9 +94,8 @@ def render(template: str | Path, **values: Any) -> str:
     """A page from a template of this room, which holds style, script and policy, or from a file
     that extends such a template.
     """
-    code = (Path(__file__).parent / "templates" / "page.js").read_text(
-        encoding="utf-8"
-    )  # the policy names its digest
+    # The page's policy names the digest of its script, so that no other one runs.
+    code = (Path(__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
 
     shared = environment()

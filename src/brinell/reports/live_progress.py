@@ -149,9 +149,10 @@ class LiveProgress:
         if self._forecast is not None and passes:
             later, models = self._forecast
             # The passes of this stage that are left, or those in proportion to the open samples if
-            # that is less.
+            # that is less; a tenth of these at least, since a stage may take more than expected.
             open_ = stage.expected * stage.open_samples / stage.samples if stage.samples else 0.0
             remaining = max(min(stage.expected - stage.passes, open_), open_ / 10) + later
+            # Each further model is taken to cost as much as this one.
             remaining += models * (self._of_model + stage.passes + remaining)
             note = f"{note}, about {duration(remaining * (moment - self._start) / passes)} left"
             total = passes + remaining

@@ -127,6 +127,7 @@ def _draw_signal(
 
     Bars mark the mask below and the object above.
     """
+    # In ten steps, so that neighbours of one shade make one mark; the faintest get none.
     tenths = np.ceil(10 * shade - 0.2)
     marks = [
         Mark(

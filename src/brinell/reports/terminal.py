@@ -194,6 +194,7 @@ class ColumnBlocks:
                 for column, size in zip(columns, widths, strict=True)
             ]
             height = max(map(len, parts), default=0)
+            # Cells hang from the top of their row, and headings stand on the rule below them.
             for line in range(height):
                 texts = [
                     _line(part, line - (height - len(part)) * bottom, size)

@@ -144,6 +144,7 @@ def draw_signal(
     channels, length = lines[0][1].shape
     first = np.asarray(lines[0][1], np.float64)
     last = np.asarray(lines[-1][1], np.float64)
+    # Two lines count by their difference, a single one by itself.
     weight = np.abs(last - first * (len(lines) > 1)).sum(1)
     shown = np.sort(np.argsort(-weight, kind="stable")[:LANES])
     height = TALL if len(shown) == 1 else LANE

@@ -92,6 +92,7 @@ def draw_boxes(
     )
 
     draw = ImageDraw.Draw(image)
+    # From the lowest score to the highest, so that the best boxes lie on top.
     missed = [(corners, MISSED) for corners in objects.boxes[outcomes.objects == MISSED]]
     for corners, outcome in (*missed, *zip(boxes.boxes[::-1], outcomes.boxes[::-1], strict=True)):
         low = np.minimum(corners[:2], corners[2:])

@@ -250,12 +250,14 @@ def _descend(
     centre = x[rows.sample]
     least = torch.full((len(centre),), torch.inf, dtype=torch.float64)
     for start in range(3):
+        # The first start is the input itself, the others lie at random in its ball.
         delta = (torch.rand(centre.shape, generator=generator) * 2 - 1) * eps * (start > 0)
         for _ in range(12):
             # Into the ball, a gradient there, and a step down.
             if norm == "linf":
                 delta = delta.clamp(-eps, eps)
             else:
+                # A little less than eps, which rounding could exceed.
                 size = delta.flatten(1).norm(dim=1).clamp_min(1e-12)
                 delta = delta * (0.99999 * eps / size).clamp(max=1)[:, None, None, None]
             point = (centre + delta).clamp(0, 1).requires_grad_()

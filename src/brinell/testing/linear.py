@@ -138,7 +138,6 @@ def linear_problem(
 ) -> LinearProblem:
     """A random linear problem over inputs of this kind, with `n` samples of known margins.
 
-
     Each sample lies between two classes, and the others are far below both. So the nearest boundary
     is also the one that a loss over all classes climbs towards: cross-entropy follows the mixture
     of all rivals, which need not be the nearest. The margins are small against the room that each
@@ -151,6 +150,7 @@ def linear_problem(
     weight = draw.fold("weight").normal(classes, features)[0]
     bias = torch.full((classes,), -40.0)
     bias[:2] = 0.0
+    # So these are the scores in the middle of the inputs, where every value is 0.5.
     bias -= 0.5 * weight.sum(1)
     model = LinearModel(weight, bias, domain)
     x = 0.45 + 0.1 * draw.fold("x").uniform(n, features)[0]

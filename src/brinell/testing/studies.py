@@ -280,7 +280,9 @@ def check_command(run: FinishedRun) -> None:
     # What is not part of the request is an option of the call.
     options = settings_texts(other)
     with redirect_stdout(StringIO()) as printed, mock.patch.object(ROOT, "quiet", True):
-        Command(study, values, options, None, out, bool(study.resume), True).execute()
+        Command(
+            study, values, options, file=None, out=out, resume=bool(study.resume), json=True
+        ).execute()
     way = "by the command than by the call"
     if study.resume:
         way = "after a stop of the call and a resume by the command"
