@@ -61,6 +61,7 @@ class Verbs(TyperGroup):
         names = {verb for verbs in PANELS.values() for verb in verbs}
         installed = [verb for verb in self.commands if verb not in names]
         # One column for all panels, so that the helps stand below each other.
+        # The 6 is three times the spacing of columns, as click reckons.
         limit = formatter.width - 6 - max(map(len, self.commands))
         for title, verbs in {**PANELS, "Installed": installed}.items():
             rows = [

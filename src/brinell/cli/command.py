@@ -92,6 +92,7 @@ class Command:
         from brinell.studies import serving
 
         command = repr((self.study.verb, self.values, self.options, self.file, self.out))
+        # Rank 0 drives, and the others answer.
         if not place.rank:
             with serving.open_crew(place, self.study, self.out, command, say) as crew:
                 return self._answer(self._run(crew))
@@ -255,6 +256,7 @@ def _settings(study: Study) -> Iterator[inspect.Parameter]:
     """The parameters of a study in the order of its help: without a name, important, others."""
     options = {key: _option(key, field, study) for key, field in study.fields().items()}
     yield from (options.pop(key) for key in study.positional)
+    # Two of the first are left for --out and --json.
     yield from itertools.islice(options.values(), FIRST - 2)
 
     # Where the results go, and the answer as JSON.

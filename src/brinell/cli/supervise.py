@@ -61,8 +61,8 @@ def run_supervised(work: Callable[[], int], fallback: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
 
-    # Those that whoever started us ignores stay ignored. None may arrive before its handler is set.
-    # Those that whoever started us ignores stay ignored.
+    # Signals that whoever started us ignores stay ignored. None may arrive before its handler is set,
+    # so all are blocked until then.
     signals = [
         number for number in FORWARDED if signal.getsignal(number) not in (signal.SIG_IGN, None)
     ]
@@ -141,6 +141,7 @@ def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:
 def _report_no_answer(code: int, forwarded: Sequence[int], fallback: int) -> int:
     """Explain an exit without an answer; returns the exit code."""
     # A signal that was passed on is what the caller sent, and no failure.
+    # A process that a signal ended has minus its number for a code.
     if -code in forwarded:
         say(f"stopped by {signal.Signals(-code).name}; what was computed is kept")
         return 128 - code
@@ -170,6 +171,7 @@ def _until_parent_ends(parent: int) -> None:
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The parent may have ended before the system was asked.
     if os.getppid() != parent:
         os._exit(3)
 

@@ -96,6 +96,7 @@ class Driver:
     def _begin(self, piece: Piece) -> None:
         """Take a piece as done, submit it to the workers, or put it among those of this process."""
         stored = self.parts.read(piece.key, piece.rows)
+        # A piece that the end of the time cut is made again.
         if stored is not None and "cut" not in stored.facts:
             self._ready.append((piece, stored))
         elif self._pool is not None and piece.task is not None:

@@ -180,7 +180,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             worker = ServedDriver(job.path, pool)
             ready, _ = _ready(plan, worker, stack)
             pieces = _pieces(study, ready, call, pieces_of)
-            worker.serve(pieces.__getitem__)
+            worker.serve(pieces.__getitem__)  # it ends with the process
 
     limit = TimeLimit(getattr(call.options, "minutes", None))
     driver = Driver(job.path, pool, limit)
@@ -192,7 +192,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             for name, text in facts.get("fit", {}).items():
                 call.progress.warn(f"{name}: {text}")
 
-            limit.begin_share(1)
+            limit.begin_share(models=1)  # all that is left of the time is for the pieces
             pieces = _pieces(study, ready, call, pieces_of)
             try:
                 answers = yield from as_cut(pieces, table.of, call.progress.note)
@@ -284,6 +284,7 @@ def _check_fit(plan: Plan, call: Call, answer_facts: Mapping[str, Any]) -> dict[
     specs = getattr(call.request, "model", ())
     specs = (specs,) if isinstance(specs, str) else specs
     models = plan.models.items()
+    # Models in memory have no specs.
     for (name, model), spec in itertools.zip_longest(models, specs[: len(models)]):
         finding, forwards = fit.check_fit(
             model,
@@ -297,6 +298,7 @@ def _check_fit(plan: Plan, call: Call, answer_facts: Mapping[str, Any]) -> dict[
         )
         cost = probes.get(name, {"forwards": 0, "backwards": 0})
         probes[name] = {**cost, "forwards": cost["forwards"] + forwards}
+        # None, a check that decides nothing, is no fault.
         if finding is not None and finding.passed is False:
             faults[name] = finding.text
     return {**facts, "probes": probes, **({"fit": faults} if faults else {})}

@@ -72,6 +72,7 @@ def _check_audit(call: Call, minima: dict[str, float]) -> None:
         given = [name for name in names if name in request.model_fields_set - {"model", "eps"}]
         if given or call.out is not None:
             raise RequestError(
+                # The first of the settings, or the folder where no setting is given.
                 f"{request.run} is audited already: leave out {option((*given, 'out')[0])}"
             )
         return

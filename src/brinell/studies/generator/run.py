@@ -44,6 +44,10 @@ BATCH_SIZE = 64
 CLASS_WEIGHT = 0.5
 """Weight of the generator's class loss relative to the adversarial loss."""
 FEWEST = 20  # samples that each class must have
+SETTLING = 20
+"""Steps of the power iteration before its bounds mean anything."""
+COUNTED = 20
+"""Batches over which the statistics of the mean generator are taken."""
 
 
 def carry_out(call: Call) -> GeneratorResult:
@@ -104,7 +108,8 @@ def train(
     """Train on inputs `x` (n, C, H, W) of classes `y` (n,): both networks in evaluation mode, and
     the number of steps.
     """
-    width = WIDTHS[max(domain.shape[1:]) > SMALL_SIDE]
+    small_width, large_width = WIDTHS
+    width = large_width if max(domain.shape[1:]) > SMALL_SIDE else small_width
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(request.seed)  # noqa: TID251  the layers of torch draw their first weights from it alone
         generator = Generator(domain, classes, latent=LATENT, width=width)
@@ -129,8 +134,7 @@ class _Training:
         """Train until steps or seconds are spent; the number of steps."""
         start = time.perf_counter()
         step, share = 0, 0.0
-        # The power iteration needs some steps before its bounds mean anything.
-        for _ in range(20):
+        for _ in range(SETTLING):
             self.critic.bound()
 
         while share < 1:
@@ -198,18 +202,19 @@ class _Training:
 
     @torch.no_grad()
     def _follow(self, step: int) -> None:
+        """Move the mean towards the current generator, early on by larger parts."""
         weight = 1 - min(0.999, (1 + step) / (10 + step))
         for mean, current in zip(self.mean.parameters(), self.generator.parameters(), strict=True):
             mean.lerp_(current, weight)
 
     @torch.no_grad()
     def _recount(self) -> None:
-        """Batch statistics of the mean generator: plain means over 20 batches."""
+        """Take batch statistics of the mean generator, as plain means over `COUNTED` batches."""
         for part in self.mean.modules():
             if isinstance(part, nn.BatchNorm2d):
                 part.reset_running_stats()
-                part.momentum = None
+                part.momentum = None  # a plain mean, in torch's terms
         self.mean.train()
-        for _ in range(20):
+        for _ in range(COUNTED):
             y = self.y[self._rows()]
             self.mean(self._latents(y), y)

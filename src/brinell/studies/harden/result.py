@@ -437,8 +437,9 @@ def _training(checks: Checks) -> Curve:
 def summarise(folder: Folder[Checks]) -> HardenResult:
     """Figures of a folder from its rows and its audits."""
     checks = folder.rows
-    before = side(folder.path / BEFORE, None)
-    after = side(folder.path / AFTER, None)
+    # Each audit is of one model, which need not be named.
+    before = side(folder.path / BEFORE, model=None)
+    after = side(folder.path / AFTER, model=None)
     last = {
         name: getattr(checks, name)[-1] for name in ("recipe", "seconds", "forwards", "backwards")
     }
@@ -464,6 +465,7 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
 
 def spec_in(folder: Path, facts: HardenFacts) -> str | None:
     """The spec that loads the hardened model from outside its folder."""
+    # The folder writes its weights without a path, and may have been moved.
     name = f"weights={facts.weights}"
     return (
         None
@@ -475,7 +477,8 @@ def spec_in(folder: Path, facts: HardenFacts) -> str | None:
 def unseen_of(answers: ChangeRows) -> list[Unseen]:
     """Both models under each change, with p-values corrected over all changes."""
     parts = [rows.take(answers, answers.change == name) for name in dict.fromkeys(answers.change)]
-    pairs = simultaneous([paired(part.after, part.before, 0.0) for part in parts])
+    # The budget of a change is part of its name.
+    pairs = simultaneous([paired(part.after, part.before, eps=0.0) for part in parts])
     return [
         Unseen(
             name=part.change[0],
@@ -494,6 +497,7 @@ def _attack(answers: ChangeRows, model: str) -> dict[str, Any]:
     fooled = clean & ~getattr(answers, model)
     return {
         f"success_{model}": share(fooled[clean].tolist()),
+        # A sample that was not fooled counts too, with all its queries.
         f"queries_{model}": _mean(getattr(answers, f"queries_{model}")[clean]),
         f"l2_{model}": _mean(getattr(answers, f"l2_{model}")[fooled]),
     }
@@ -541,6 +545,7 @@ def statements_of(comparison: CompareResult, facts: HardenFacts, norm: str) -> l
 
 
 def _trained_pair(comparison: CompareResult, facts: HardenFacts) -> PairedRate:
+    """The pair at the budget that was trained for, or at the nearest that both models have."""
     return min(comparison.robust, key=lambda rate: abs(rate.eps - facts.eps))
 
 

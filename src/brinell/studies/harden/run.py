@@ -130,7 +130,7 @@ def make_plan(call: Call) -> HardenPlan:
     eps = _training_budget(request, dataset, distance)
 
     # The audits measure the training budget too, whatever budgets were asked for.
-    budgets = request.budgets or f"0:{eps.texts[0]}:5"
+    budgets = request.budgets or f"0:{eps.texts[0]}:5"  # five, evenly from 0
     if eps.values[0] not in parse_eps(budgets).values:
         budgets = f"{budgets},{eps.texts[0]}"
     shared = {
@@ -144,6 +144,7 @@ def make_plan(call: Call) -> HardenPlan:
         **shared,
     )
 
+    # The file of a model may draw its first weights where it is opened.
     with seeded(request.seed):
         opened: Plan = work.open_plan(replace(call, request=audit, datasets={"data": dataset}))
 
@@ -206,7 +207,8 @@ def _check_options(request: HardenRequest, call: Call, train: Dataset) -> None:
 
 def _training_budget(request: HardenRequest, dataset: Dataset, distance: Distance) -> Budgets:
     """The budget that is trained for; by default the end of the usual range."""
-    eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
+    usual_range = usual_eps(dataset.domain, distance.name)  # as first:last:number
+    eps = parse_eps(request.eps or usual_range.split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(
             f"eps {request.eps!r} is not a single budget above 0: give the "
@@ -305,6 +307,7 @@ def open_examples(
         work.check_alike(dataset, train)
         _check_disjoint(dataset, test)
 
+    # A changed input has the name of the clean one that it was made from.
     validating = {
         clean.info.names[index]
         for index, _ in find_duplicates(clean, train, validation_positions.tolist())
@@ -396,6 +399,7 @@ def _audit(plan: HardenPlan, call: Call, name: str) -> None:
     folder = plan.folder / name
     spec = spec_in(plan.folder, plan.facts)
     specs = plan.audit.model
+    # A model is passed as an object where no spec loads it.
     models: tuple[Model, ...] = (plan.subject,) if call.models() else ()
     if name == AFTER:
         models = () if spec else (plan.copied(plan.folder / plan.facts.weights),)
@@ -454,7 +458,7 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
         progress.stage(f"{plan.subject.name}-hardened", stage, len(own), passes)
         if passes:
             progress.note(f"{stage} takes {passes:,} passes")
-            progress.forecast({stage: passes}, 0)
+            progress.forecast({stage: passes}, models=0)
         weights = loop.run()
 
     state, curve = loop.state, loop.state.curve
@@ -475,6 +479,8 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
 
 
 def _report_check(progress: Progress, state: TrainingState, done: float) -> None:
+    # The curve counts passes from the start of the training; the progress counts those since the
+    # check before.
     earlier, last = [{"forwards": 0, "backwards": 0}, *state.curve][-2:]
     progress.count_passes(
         last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"]
@@ -530,7 +536,7 @@ def _change(plan: HardenPlan) -> None:
 def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
     """The changes by name, and whether the training used them."""
     norm, domain, eps = plan.request.norm, plan.dataset.domain, plan.facts.eps
-    of = Changes(domain=domain, seed=plan.request.seed)
+    maker = Changes(domain=domain, seed=plan.request.seed)
     changes: dict[str, tuple[bool, Change]] = {}
     learned = {name for stored in plan.examples.values() for name in stored.distortions}
     trained_types = {
@@ -542,7 +548,7 @@ def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
     for name, distortion in fitting_distortions(domain).items():
         changes[name] = (
             type(distortion) in trained_types or name in learned,
-            partial(of.distort, name=name, distortion=distortion, severity=SEVERITY),
+            partial(maker.distort, name=name, distortion=distortion, severity=SEVERITY),
         )
     other = OTHER_NORM[norm]
     radius = other_eps(norm, eps, domain)
@@ -554,11 +560,11 @@ def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
         defence.budgeted and not isinstance(defence, rlab) for defence in plan.recipe.parts
     )
     for name, text in texts.items():
-        climb = partial(of.climb, norm=name, eps=budgets[name], steps=STEPS)
+        climb = partial(maker.climb, norm=name, eps=budgets[name], steps=STEPS)
         changes[pgd_name(name, text)] = by_gradients and name == norm, climb
 
     # Benchmark sets hold what RLAB made, of other samples.
     by_rlab = any(isinstance(defence, rlab) for defence in plan.recipe.parts)
-    search = partial(of.search, eps=FARTHER * budgets["l2"], queries=QUERIES)
+    search = partial(maker.search, eps=FARTHER * budgets["l2"], queries=QUERIES)
     changes[rlab_name(f"{FARTHER * budgets['l2']:.3g}")] = bool(plan.examples) or by_rlab, search
     return changes

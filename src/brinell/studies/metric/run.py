@@ -83,6 +83,7 @@ MARGIN, RATE, BATCH_SIZE = 0.2, 0.002, 128
 """Margin (alpha) of the triplet loss, in squared distance on the unit sphere; largest learning
 rate; samples of a batch."""
 MOST_BYTES, CLASSES_PER_BATCH, REPORTS = 10**6, 16, 10
+"""Bytes of the file at most; classes of a batch at most; messages of a training."""
 
 
 def carry_out(call: Call) -> MetricResult:
@@ -105,7 +106,7 @@ def carry_out(call: Call) -> MetricResult:
     layers = embedding.layers_for(dataset.domain, mean, spread)
     network = embedding.build(layers)
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    if 4 * parameters > MOST_BYTES:
+    if 4 * parameters > MOST_BYTES:  # of float32
         raise RequestError(
             f"inputs of shape {dataset.domain.shape} make a network of "
             f"{parameters} weights: shrink them first"
@@ -246,7 +247,8 @@ def _train(
     with torch.enable_grad():
         for step, rows in enumerate(_batches(y, request), 1):
             part = step / request.steps
-            # Up for a fifth of the training, then down to nearly nothing.
+            # The rate rises for a fifth of the training, where both lines are about 1, and then
+            # falls to a hundredth.
             optimizer.param_groups[0]["lr"] = RATE * min(5 * part, 1.25 * (1 - part) + 0.01)
             points = network(x[rows]).flatten(1)
             triplets = miner(points.detach(), labels[rows])

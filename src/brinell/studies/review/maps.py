@@ -21,6 +21,9 @@ from brinell.studies.review import ReviewRequest
 from brinell.studies.review.choices import MEASURES, MethodMeasure, ReviewFacts
 from brinell.studies.review.result import Trials
 
+STREAM = 0xB13
+"""The number of the random numbers of pairs of maps, another than that of pairs of pictures."""
+
 
 def pair_maps(
     request: ReviewRequest, dataset: Dataset
@@ -62,7 +65,7 @@ def pair_maps(
 
 def _draw_trials(request: ReviewRequest, measured: ExplainRows, methods: list[str]) -> Trials:
     """The comparisons in the order in which they are shown; none without two maps of a sample."""
-    rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB13]))
+    rng = np.random.default_rng(np.random.SeedSequence([request.seed, STREAM]))
     comparisons = [*itertools.islice(_draw(measured, methods, rng), request.trials)]
     samples = np.array([sample for sample, *_ in comparisons], dtype=np.int64)
     pairs = np.array([pair for _, *pair in comparisons], dtype=object).reshape(-1, 2)

@@ -157,6 +157,8 @@ def _make_pairs(
     # equally often.
     turn, group = np.divmod(np.arange(request.trials), len(groups))
     ids = np.array([groups[g][t % len(groups[g])] for t, g in zip(turn, group, strict=True)])
+    # The sizes begin at a random one, or the smallest would be shown most where they do not divide
+    # the turns. The last pairs stay unchanged: `make_plan` mixes the order.
     eps = budgets[(turn + rng.integers(len(budgets))) % len(budgets)]
     eps[request.trials - unchanged_count :] = 0
 

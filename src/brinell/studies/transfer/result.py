@@ -153,6 +153,7 @@ def summarise(folder: Folder[ExampleRows]) -> TransferResult:
         sources=sources,
         statements=statements_of(sources, facts.eps_text),
         cells=[
+            # A cell without a change takes no p-value.
             cell.model_copy(
                 update={
                     "change": cell.change and cell.change.model_copy(update={"p": next(p_values)})
@@ -226,7 +227,7 @@ def _cell(source: SourceFacts, model: str, answers: Mapping[str, ExampleRows]) -
         model=model,
         white_box=model in source.white_box,
         clean=rate(int(clean.sum()), len(table)),
-        change=paired(right, clean, 0.0) if len(table) else None,
+        change=paired(right, clean, eps=0.0) if len(table) else None,
         accuracy=rate(int(right.sum()), len(table)),
         success=share((~right[eligible]).tolist()),
     )
@@ -361,6 +362,7 @@ def rank_by(
 
 
 def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Iterator[str]:
+    """Samples without examples, and sources whose rows are of different samples."""
     for source in sources:
         if source.missing:
             yield (
@@ -413,6 +415,7 @@ def _matrices(result: TransferResult) -> list[Table]:
             title="Accuracy, source by victim",
             columns=("made on", *heads),
             rows=[
+                # The first cells are those of the first source, one for each model.
                 ("clean", *(cell.clean for cell in result.cells[: len(heads)])),
                 *(
                     (source, *(marked(cell, cell.accuracy) for cell in cells))
@@ -527,6 +530,7 @@ def _best_source(result: TransferResult) -> Iterator[str]:
         if sum(fact.folder is None and source.success is not None for source, fact in facts) > 1:
             yield NO_ORDER
     elif result.statements:
+        # The brackets come before the full stop of the sentence.
         yield f"{sentence(result.statements[0])[:-1]} ({PAIRED})."
     else:
         yield f"No source is shown to have the highest success ({PAIRED})."

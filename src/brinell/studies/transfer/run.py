@@ -204,6 +204,7 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
 def _attack_stage(
     request: TransferRequest, plan: Plan, distance: Distance, members: Sequence[str]
 ) -> Stage:
+    """The attack on all members of sources; refuses one that does not fit them."""
     # A cascade gives later attacks what earlier ones left, so its examples are of no one attack.
     stages = build_stages((request.attack or USUAL,))
     if len(stages) != 1 or stages[0].waits:
@@ -286,8 +287,9 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
         for name in ("forwards", "backwards")
     }
     arrays = {"x": ledger.strongest.cpu().numpy(), **costs}
+    # The page draws clean inputs from the files of the first source that is made here.
     if all(source.folder is not None for source in plan.facts.sources[:number]):
-        arrays["clean"] = clean.cpu().numpy()  # once, for the page
+        arrays["clean"] = clean.cpu().numpy()
     write_arrays(plan.folder / example_file(number, start), arrays)
 
 
@@ -332,6 +334,7 @@ the examples (k, *shape), and the forward and backward evaluations that they cos
 
 
 def _made(plan: TransferPlan, number: int) -> Examples:
+    """The examples of a source that was made here, from the files of its slices."""
     arrays = [
         read_arrays(plan.folder / example_file(number, start))
         for start in range(0, len(plan.ids), SLICE)
@@ -359,6 +362,7 @@ def read_set(source: SourceFacts) -> Examples:
             f"{source.folder} holds no input at level {source.level:g} with a "
             "clean counterpart: create the set again"
         )
+    # At multiple 1 of the distance a set calls its inputs adversarial.
     level = "adversarial" if source.level == 1 else f"{source.level:g}"
     clean = Bench(path=source.folder, level="clean")()
     changed = Bench(path=source.folder, level=level)()

@@ -214,6 +214,7 @@ class _Attack:
         logits = predict(model, x, request.batch_size)
         witnesses, aux_agrees, clear = self._ask_witnesses(x, y)
         success = errs(logits, y, x) & aux_agrees
+        # The judges decide whether an error counts: one of them may see another class.
         outcome = _outcomes(
             ~success,
             AttemptOutcome.SURVIVED,
@@ -277,7 +278,7 @@ def _outcomes(
     if_second: AttemptOutcome,
     otherwise: AttemptOutcome,
 ) -> Array:
-    """(n,) names of outcomes."""
+    """(n,) names of outcomes: of inputs for which both conditions hold, that of the first."""
     conditions = [first.numpy(force=True), second.numpy(force=True)]
     return np.select(conditions, [str(if_first), str(if_second)], str(otherwise))
 

@@ -35,6 +35,7 @@ from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
 
 BETAS = (0.9, 0.99)
+"""Adam's decay rates of the mean gradient and of the mean square."""
 
 
 def nearest_wrong(logits: Tensor, y: Tensor) -> Tensor:
@@ -116,7 +117,8 @@ def search(
         last_x[active] = x.detach()
         last_z[active] = z.detach()
 
-        # One backward pass through the generator serves both losses.
+        # One backward pass through the generator serves both losses: the oracle's gradient is to be
+        # ascended, so it enters with a minus.
         optimizer.zero_grad()
         torch.autograd.backward([loss, x], [torch.ones_like(loss), -answer.grad], inputs=leaves)
         optimizer.step()

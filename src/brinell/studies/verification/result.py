@@ -130,6 +130,7 @@ class VerifyResult(ReportedResult):
             ("verified", self.verified_claims),
             ("not verified", self.unverified_claims),
         )
+        # Without a coverage and a refusal only the full stop is left, and nothing is said.
         coverage = f"{self.coverage or self.refusal and f'Nothing was repeated: {self.refusal}'}."
         reason = f" Not decided: {self.undecided}." if self.undecided and not self.problems else ""
         return Report(

@@ -81,7 +81,7 @@ def _with_field(call: Call, result: VerifyResult) -> VerifyResult:
         Difference(location=key, description="this is not what the run says")
         for key in differing_keys(field, expected)
     ]
-    claims = ["it says what the run says"] * (not problems)
+    claims = [] if problems else ["it says what the run says"]
     part = VerifyResult(run=str(path), problems=problems, verified_claims=claims)
     return result.joined(part, path.name)
 
@@ -151,6 +151,7 @@ def _origins(call: Call, study: Study, folder: Path) -> Iterator[tuple[str, Path
     digests = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}
     for path, digest in [*digests.items(), (budgets.get("folder"), budgets.get("manifest"))]:
         if path is not None:
+            # So a manifest names what lies in its own folder, which may be moved.
             inner = path.removeprefix("FOLDER/")
             place = (folder if inner != path else origin) / inner
             file = place / MANIFEST
@@ -216,7 +217,11 @@ def _verify_apart(
     """
     call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
     mark = _origin_of(folder, study.layout.read(folder), trust=None)
-    place = Code.APART if mark is None else Code(study.function("repetition") is not None)
+    place = Code.APART
+    if mark is not None:
+        # A study with its own repetition needs answers alone, which a separate process gives.
+        has_repetition = study.function("repetition") is not None
+        place = Code.MODELS_APART if has_repetition else Code.TOGETHER
     with running(place) as models:
         try:
             return _verify_study(call, study, folder, request, replaced)
@@ -424,6 +429,7 @@ def _check_texts(folder: Path, comparison: FolderComparison) -> None:
         for name in (name for name in list_files(folder) if name.endswith(DATA)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(content_of(folder / name))
+        # The innermost come first, since the page of a folder shows those in it.
         for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
             study, origin = study_of(manifest.parent), folder / manifest.parent.relative_to(copy)
             if (origin / REQUEST).exists():
