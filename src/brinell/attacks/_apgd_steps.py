@@ -35,6 +35,7 @@ class ApgdState:
         self.step_size = step_size
         self.rises = torch.zeros_like(loss)
         self.loss_max_before = loss.clone()
+        # As if halved before: the first review has no kept step that could have been too long.
         self.halved_before = torch.ones_like(loss, dtype=torch.bool)
 
     def select(self, keep: Tensor) -> None:
@@ -46,6 +47,7 @@ class ApgdState:
         """Lines 7 and 8: a projected gradient step, then momentum, projected again."""
         step = threat.distance.ascent(self.grad).mul_(per_sample(self.step_size, self.x))
         z = threat.project(step.add_(self.x), x0)
+        # All of the new step and nothing of the previous one, which a first step does not have.
         if momentum == 1.0:
             return z
         # x + a (z - x) + (1 - a) (x - x_previous)
@@ -88,14 +90,16 @@ class ApgdState:
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Iterations at which the step size is reviewed (section 3.2).
+    """How many steps are done when the step size is reviewed, each time (section 3.2).
 
-    As shares of the run they are p_0 = 0, p_1 = 0.22, then shrinking gaps of at least 0.06.
+    As shares of the run they are p_0 = 0, p_1 = 0.22, then gaps that shrink by 0.03 each, down to
+    0.06.
     """
     points = [0.0, 0.22]
     while points[-1] < 1:
         points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))
 
-    # Rounded first: a share in floating point may exceed what it stands for.
+    # Rounded first: a share in floating point may exceed what it stands for. In a short run several
+    # shares end at one step, which is reviewed once.
     ends = [math.ceil(round(point * steps, 9)) for point in points]
     return [end for start, end in pairwise(ends) if start < end <= steps]

@@ -73,6 +73,7 @@ def project_l1(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> 
     normal, distance = _scaled(w, gap)
     side = normal.sign()
     room = _room(x, side, low, high).flatten(1)
+    # A value without room closes nothing: it counts as flat, so that it comes last.
     steepness = normal.abs_().flatten(1).mul_(room.sign())
 
     # Those samples go on whose first values do not close the gap.
@@ -98,6 +99,7 @@ def _fill(steepness: Tensor, room: Tensor, gap: Tensor, count: int) -> tuple[Ten
     # What each value has left to close, after all steeper ones.
     remaining = (gap[:, None] - total + gains).clamp_min_(0)
     filled = torch.minimum(remaining.div_(top.clamp_min(1e-30)), rooms)
+    # Flat values stay, however much is left: their sign is 0.
     return torch.zeros_like(room).scatter_(1, index, filled.mul_(top.sign())), total[:, -1]
 
 
@@ -110,6 +112,7 @@ def _scaled(w: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
 
     They are zero where `w` is zero.
     """
+    # 1e-38 is about the smallest number that float32 holds in full precision.
     largest = w.flatten(1).abs().amax(1).clamp_min(1e-38)
     sign = torch.where(gap < 0, -1.0, 1.0)
     return w * per_sample(sign / largest, w), gap.abs() / largest
@@ -130,10 +133,12 @@ def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:
     a = a.flatten(1)
     r = r.flatten(1)
     gains = a * r
+    # From the left: while no value is at the end of its room, the sum grows by all of `a`.
     t = torch.where(gains.sum(1) > c, c / a.sum(1).clamp_min(1e-38), torch.inf)
 
     mask = torch.empty_like(a)
     part = torch.empty_like(a)
+    # Whether a look at t waits for a device, which then does all its passes.
     waits = a.device.type != "cpu"
     for _ in range(min(a.shape[1], PASSES) if waits else a.shape[1]):
         # Two sums, for the one as a difference from the whole would drown where most of the weight

@@ -40,6 +40,7 @@ class SmoothNoise:
         self._waves: list[Tensor] = []
         if domain.kind != "vector" and share < 1:
             self._waves = [cosines(side)[: math.ceil(share * side)] for side in domain.grid]
+        # Each channel has a random weight for each product of waves of the axes.
         sides = [len(wave) for wave in self._waves] or domain.grid
         self._weights = (math.prod(domain.shape) // math.prod(domain.grid), *sides)
 
@@ -48,6 +49,7 @@ class SmoothNoise:
         after another.
         """
         noise = rng.normal(count, *self._weights)
+        # Axis 3 is the first that still holds weights: what is summed up goes to the end.
         for wave in self._waves:
             noise = torch.tensordot(noise, wave.to(noise.device), dims=([3], [0]))
         return noise.reshape(len(rng), count, *self._shape)
@@ -58,6 +60,8 @@ class SmoothNoise:
 
         An input farther off than that hides from most of the noise on which side it lies.
         """
+        # Of noise as long as REACH the part along the normal is REACH / sqrt(weights) as a rule, and
+        # the last interval is at most half of it.
         needed = 1 + math.ceil(math.log2(math.sqrt(math.prod(self._weights)) / REACH))
         return min(BISECTIONS, needed)
 
@@ -155,7 +159,7 @@ class LabelWalk:
         size = self.size()
 
         def path(share: Tensor, rows: Tensor) -> Tensor:
-            """Inputs at shares of the way."""
+            """Inputs at shares of the way: 0 is the clean input, 1 where the walk is."""
             # In Linf the way shrinks the largest changes first, as in HopSkipJump; else all in
             # proportion.
             if self.distance.name == "linf":
@@ -165,6 +169,7 @@ class LabelWalk:
             return self.domain.clamp(points + self.batch.x[rows])
 
         share = self.bisect(path, torch.zeros_like(size), torch.ones_like(size), halvings)
+        # At a share of 1 nothing nearer was found; those inputs stay, without a rounding.
         self.move(path, share, share < 1)
 
     def move(self, path: Path, place: Tensor, mask: Tensor) -> None:
@@ -173,9 +178,10 @@ class LabelWalk:
         self.x = torch.where(per_sample(mask, self.x), path(place, rows), self.x)
 
     def normal(self, number: int, count: int) -> Tensor:
-        """(n, *shape): which way off the boundary, from the labels of so many noisy inputs.
+        """(n, *shape): towards wrong labels, off the boundary, from those of `count` noisy inputs.
 
-        Chen et al. 2020, HopSkipJumpAttack, eq. 16. `number` names the random numbers.
+        Chen et al. 2020, HopSkipJumpAttack, eq. 16. It has any length. `number` is that of the
+        estimate, by which its random numbers differ from those of others.
         """
         n = len(self.x)
         reach = self.reach.clamp_min(1e-12)

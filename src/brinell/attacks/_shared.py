@@ -83,6 +83,7 @@ def over_places(values: Tensor, threat: Threat) -> Tensor:
 
 def largest(scores: Tensor, count: Tensor) -> Tensor:
     """(n, *places) bool: the places with the floor(count) (n,) largest scores (n, *places)."""
+    # The order of an order is the rank of each place, 0 for the largest score.
     ranks = scores.flatten(1).argsort(dim=1, descending=True).argsort(dim=1)
     return (ranks < count.floor()[:, None]).reshape(scores.shape)
 
@@ -90,7 +91,7 @@ def largest(scores: Tensor, count: Tensor) -> Tensor:
 def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -> Tensor:
     """(n, *shape): uniform noise within the bounds, constant on squares.
 
-    Their side doubles from one trial to the next.
+    Their side doubles from one trial to the next, and begins at 1 again beyond the longest axis.
 
     The device is that of `reference`.
     """
@@ -103,6 +104,7 @@ def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -
     uniform = rng.uniform(math.prod(shape) // math.prod(grid), len(squares))
 
     low, high = domain.bounds(reference)
+    # Squares side by side do not overlap: each value has one of them, the first in its list.
     noise = uniform[:, :, squares.covers[:, 0].to(uniform.device)].reshape(-1, *shape)
     return domain.clamp(low + (high - low) * noise)
 

@@ -58,6 +58,7 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
         open_ = open_ & (excess.abs() > EXACT * eps)
         lower = torch.where(excess > 0, threshold, lower)
         upper = torch.where(excess > 0, upper, threshold)
+        # Values that the threshold neither removes nor leaves at their bound fall by 1 with it.
         slope = ((shrunk > 0) & (shrunk < room)).sum(1)
         newton = threshold + excess / slope
         bracketed = (slope > 0) & (newton > lower) & (newton < upper)
@@ -68,6 +69,7 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
     # A value that the threshold removes must be exactly 0; a rounding residue would count as a
     # changed value.
     projection = torch.where(projection > EXACT * eps[:, None], projection, 0)
+    # What the search and rounding left above eps is scaled away.
     projection *= (eps / projection.sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
     return projection.reshape(delta.shape).copysign_(delta)
 
@@ -96,6 +98,7 @@ def reviews(steps: int, starts: Iterable[int]) -> set[int]:
     """
     steps_after = set()
     for start, end in pairwise([*starts, steps]):
+        # The first step of a later phase is a projection of the best point, which has no step size.
         first = start + (start > 0)
         gap = max(1, (end - first) // 25)
         steps_after |= set(range(first + gap, end + 1, gap))

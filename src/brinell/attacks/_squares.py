@@ -53,6 +53,7 @@ def square_problem(
         # The rest of the input is fixed, so that its gradient is left out.
         return answer._replace(grad=cut(rows, answer.grad))
 
+    # The same oracle, which pastes each content into its input before it asks.
     inner = replace(
         oracle,
         scores=lambda rows, x: oracle.scores(batch.ids[rows], paste(rows, x)),
@@ -85,4 +86,5 @@ def best_rows(oracle: Oracle, x: Tensor, count: int, most: int, loss: Loss | Non
     if len(rows):
         values[rows] = oracle.loss(rows, x[rows], loss)
     ranks = values.view(-1, count).topk(min(most, count), dim=1).indices
+    # A rank counts the squares of one sample, whose rows follow each other.
     return ranks + every_row[::count, None]

@@ -105,6 +105,7 @@ def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tenso
     side = tuple(max(1, size // count) for size in grid)
     number = tuple(min(count, size) for size in grid)
 
+    # Each axis extends the flat numbers: those before it times its length, plus the place on it.
     place = torch.zeros(1, dtype=torch.int64)
     tile = place
     offset = place
@@ -156,8 +157,10 @@ class Deals:
         self._rng = rng
         self._device = rng.keys.device
         self._drawn: dict[str, Tensor] = {}
+        # The order (n, places) in which windows of one value take turns.
         self._turns: Tensor | None = None
         self._sides: list[Sides] = []
+        # The sides that were asked for last, with what `_cut_to` says of them.
         self._cut: tuple[Sides, Tensor, Tensor] | None = None
 
     def select(self, keep: Tensor) -> None:
@@ -191,7 +194,8 @@ class Deals:
         room = torch.tensor([starts(self.grid, side) for side in self._sides], device=self._device)
         stride = torch.tensor(strides(self.grid), device=self._device)
 
-        # One draw for all that a block needs: a draw for each step costs a kernel each.
+        # One draw for all that a block needs: a draw for each step costs a kernel each. Remainders
+        # of numbers below 2^40 are as good as uniform for any room.
         numbers = rng.integers(1 << 40, len(fractions), 2 * axes + 1 + self.channels)
         self._drawn = {
             "first": (numbers[..., :axes] % room * stride).sum(2),
@@ -205,12 +209,14 @@ class Deals:
             shuffle = rng.fold("order").bits(self.grid[0])
             self._drawn |= {"order": shuffle.argsort(1), "flip": 1.0 - 2.0 * (shuffle & 1)}
 
+        # Turns ascend: the last one says whether any step of the block has one.
         if turns is not None and int(turns[-1]) >= 0:
             turns = turns.to(self._device)
             if self._turns is None:
                 self._turns = self._rng.fold("turns").bits(self.places).argsort(1)
             places = self._turns[:, turns.clamp_min(0) % self.places]
-            if self._vector:  # whatever order is drawn for this block
+            # `window` looks places up in the order of the block, which its inverse undoes here.
+            if self._vector:
                 places = self._drawn["order"].argsort(1).gather(1, places)
             self._drawn["first"] = torch.where(turns < 0, self._drawn["first"], places)
 
@@ -233,7 +239,10 @@ class Deals:
         return signs * self._drawn["flip"].gather(1, window)[:, None]
 
     def shapes(self, step: int) -> Tensor:
-        """(n, 1, volume): eta, with which Algorithm 3 fills the window; call it after `window`."""
+        """(n, 1, volume): eta, with which Algorithm 3 fills the window.
+
+        Call it after `window`, which cuts the shapes to the sides of this step.
+        """
         assert self._cut is not None
         _, _, shapes = self._cut
         return shapes[self._drawn["turn"][:, step] % len(shapes), None]
@@ -281,7 +290,7 @@ class Deals:
         return delta.reshape(-1, self.channels, *self.grid)
 
     def _sign(self, bits: Tensor) -> Tensor:
-        """+-1 from the lowest bit, times a weight from the other bits if signs are weighted."""
+        """+-1 from the lowest bit, times a weight in (0, 1] from the next 20 if they are weighted."""
         # Bit 0 to +1, bit 1 to -1.
         signs = 1.0 - 2.0 * (bits & 1)
         return signs * ((bits >> 1) % 2**20 + 1) / 2**20 if self._weighted else signs

@@ -86,7 +86,10 @@ class APGD(EveryKind):
         return phases(self.steps, wide=self.wide)[0] if distance == "l1" else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward at the start and each iterate; the last one is scored only."""
+        """One forward and backward at the start and each iterate; the last one is scored only.
+
+        Targets are ranked by one forward more.
+        """
         runs = self.restarts * (min(self.targets, classes - 1) or 1)
         return runs * (self.steps + 1) + (self.targets > 0), runs * self.steps
 
@@ -110,6 +113,7 @@ class APGD(EveryKind):
             # in bounds.
             portion = max(1, ROWS // max(1, runs))
 
+            # With one restart the second group is empty, and nothing runs.
             for start in range(0, len(batch) if runs else 0, portion):
                 end = min(start + portion, len(batch))
                 index = torch.arange(start, end, device=batch.ids.device)
@@ -120,6 +124,7 @@ class APGD(EveryKind):
                 # Side by side, one restart costs a pass and not a pass for each target.
                 rows = index.repeat_interleave(runs)
                 keys = torch.stack([stream[index] for stream in streams], dim=1).reshape(-1)
+                # As the streams go: all targets of a restart, then those of the next one.
                 towards = target[index].repeat(1, len(restarts)).reshape(-1)
                 self._run(oracle, batch.select(rows), threat.select(rows), Streams(keys), towards)
 
@@ -127,6 +132,7 @@ class APGD(EveryKind):
         """(n, targets): the most likely other classes of the clean inputs, or the target class."""
         if isinstance(threat.criterion, Targeted):
             return threat.criterion.classes[:, None]
+        # The true class comes last in the ranking.
         logits = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
         return logits.topk(min(self.targets, oracle.classes - 1), dim=1).indices
 
@@ -148,8 +154,9 @@ class APGD(EveryKind):
         if sparse:
             state = SparseState(batch.x, x, answer.loss, answer.grad, enlarged.eps)
         else:
+            # Algorithm 1 begins with steps across the whole ball.
             state = ApgdState(x, answer.loss, answer.grad, step_size=2 * threat.eps)
-        last = 0
+        last = 0  # steps that were done at the last review
 
         for k in range(self.steps):
             active = oracle.remaining(batch.ids)
@@ -169,7 +176,7 @@ class APGD(EveryKind):
                 x_next = projected(state.x_max, batch.x, enlarged)
             else:
                 x_next = state.move(batch.x, enlarged, momentum=MOMENTUM if k else 1.0)
-            # What lies behind the last point is not needed: scores are cheaper than a gradient.
+            # The last point is asked about only to be judged, which needs no gradient.
             if k == self.steps - 1:
                 oracle.scores(batch.ids, x_next)
                 return

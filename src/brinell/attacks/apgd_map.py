@@ -145,7 +145,7 @@ class APGDMap(EveryKind):
                     break
             x = state.move(batch.x, threat, momentum=MOMENTUM if step else 1.0)
 
-        # The last point has not been asked about yet.
+        # The last point has not been asked about yet, and is asked about only to be judged.
         if steps.stop == self.steps and len(batch):
             oracle.scores(batch.ids, x)
         return best

@@ -132,8 +132,10 @@ class _BoundaryPoints:
                 x[rows] = noise_squares(self.threat.domain, rng.select(rows).fold(turn), turn, x)
             answer = self.oracle.gradient(self.batch.ids[rows], x[rows])
             grad[rows] = answer.grad
+            # A margin above 0 is an error of the model: a start.
             distant[rows] = answer.loss <= 0
 
+        # Samples without a new start go on at the closest input of earlier walks, if there is one.
         self.x = torch.where(per_sample(distant, self.closest), self.closest, x)
         self.walks = ~distant | self.size.isfinite()
 
@@ -183,8 +185,9 @@ class _BoundaryPoints:
         distance = self.threat.distance
         answer = self.oracle.gradient(self.batch.ids[rows], x)
 
-        # The clean input's gap to the boundary, and half of what is left to gain, so that the
-        # target lies beyond the boundary.
+        # By the linear model `gap` is the margin that the clean input lacks, and gap / slope its
+        # distance from the boundary. Half of what is left to gain, as a margin again, lifts the
+        # target beyond the boundary.
         slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
         gap = ((answer.grad * (x - clean)).flatten(1).sum(1) - answer.loss).clamp_min(0)
         lift = (distance.size(x - clean) - gap / slope).clamp_min(0) * slope / 2
@@ -203,7 +206,8 @@ class _BoundaryPoints:
             second = per_sample((share - 1).clamp(min=0), clean)
             return self.threat.domain.clamp(torch.lerp(first, clean[rows], second))
 
-        # The last adversarial share and the first one that is not, with their margins.
+        # The last adversarial share and the first one that is not, with their margins: those of the
+        # ends of the way are not known, and 0 and -1 stand for them.
         share = self.share.clone()
         interior = torch.zeros_like(self.share)
         outside = torch.full_like(self.share, 2.0)
@@ -222,15 +226,18 @@ class _BoundaryPoints:
             outside = torch.where(is_inside, outside, share)
             below = torch.where(is_inside, below, margin)
 
-            # Secants and halvings by turns; before both ends are known, far steps.
+            # Secants and halvings by turns; before both ends are known, far steps. A secant stops at
+            # nine tenths, as it shall end on the adversarial side.
             part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if number % 2 else 0.5
             estimate = interior + (outside - interior) * part
             further = torch.minimum(2 * share, (2 + share) / 2)
             share = torch.where(outside == 2, further, estimate)
+            # Nothing but the start is adversarial yet: much nearer to it.
             share = torch.where(interior == 0, outside / 4, share)
 
         rows = torch.arange(len(share), device=share.device)
         self.x = torch.where(per_sample(self.walks, clean), at(interior, rows), self.x)
+        # The next way is asked about first where this one crossed, away from both its ends.
         self.share = interior.clamp(1e-3, 1.5)
         size = self.threat.distance.size(self.x - clean)
         closer = self.walks & (size < self.size)

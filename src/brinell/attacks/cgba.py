@@ -90,4 +90,5 @@ def _turn(walk: LabelWalk, normal: Tensor, halvings: int) -> None:
     # At a right angle the semicircle ends in the clean input.
     quarter = torch.full_like(distance, math.pi / 2)
     angle = walk.bisect(path, quarter, torch.zeros_like(distance), halvings)
+    # Angle 0 is the boundary point itself: nothing nearer was found.
     walk.move(path, angle, angle > 0)

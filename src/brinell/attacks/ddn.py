@@ -55,6 +55,7 @@ class DDN(EveryKind):
         width = float((high - low).max())
         farthest = norms.l2(torch.maximum(batch.x - low, high - batch.x))
         x = batch.x
+        # The radius of the sphere, as in the paper; the budget of the threat plays no part.
         eps = torch.full_like(threat.eps, self.init_norm * width)
 
         for k in range(self.steps):
@@ -65,6 +66,7 @@ class DDN(EveryKind):
             eps = torch.minimum(eps * factor, farthest)
 
             step = norms.steepest_l2(answer.grad)
+            # Samples whose gradient is 0 go in a random direction.
             flat = norms.linf(answer.grad) == 0
             if flat.any():
                 step[flat] = norms.sphere_l2(rng.select(flat).fold(k), tuple(x.shape[1:]))
@@ -78,4 +80,5 @@ class DDN(EveryKind):
             )
             if not len(batch):
                 return
+        # Only to be judged: the oracle itself notes what fools the model.
         oracle.scores(batch.ids, x)

@@ -209,6 +209,7 @@ class _FabRun:
 
     def advance(self, value: Tensor, normal: Tensor) -> None:
         """One step towards the plane where `value` (n,), of gradient `normal` (n, *shape), is 0."""
+        # On a CPU in parts that stay in its cache.
         size = len(self.x) if self.x.is_cuda else max(1, BLOCK // self.x[0].numel())
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
@@ -223,6 +224,8 @@ class _FabRun:
         high = self.high
         project = PROJECT[distance.name]
 
+        # `value` is 0 on the plane, so that -value is the gap that is left from x. From x0 it is
+        # less by what the linear model gains on the way there.
         offset = x0 - x
         step = project(x, normal, -value, low, high)
         step_0 = project(x0, normal, -value - (normal * offset).flatten(1).sum(1), low, high)

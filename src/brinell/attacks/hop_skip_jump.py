@@ -80,12 +80,13 @@ class HopSkipJump(EveryKind):
 
         for walk in LabelWalk.groups(oracle, batch, threat, rng, draw, self.starts):
             walk.descend(halvings)
-            # The noise of the first estimate: a tenth of the range.
+            # The first noise lies at a tenth of the range, as in the authors' code.
             walk.reach.fill_(0.1 * float((high - low).max()))
             for step in range(1, self.steps + 1):
                 if not walk.select(walk.affordable()):
                     break
                 direction = threat.distance.ascent(walk.normal(step, self._count(step)))
+                # The estimate itself may have spent the last queries of a sample.
                 affordable = walk.affordable()
                 if not walk.select(affordable):
                     break
@@ -97,9 +98,10 @@ class HopSkipJump(EveryKind):
 
 
 def _jump(walk: LabelWalk, direction: Tensor, number: int) -> None:
-    """Step off the boundary by the distance over the root of the step's number.
+    """Step off the boundary by the distance over the root of the step's number, from 1 on.
 
-    The step is halved until the label is wrong.
+    The step is halved until the label is wrong; a sample that stays right, or has no query left,
+    keeps its input.
     """
     length = walk.size() / math.sqrt(number)
 

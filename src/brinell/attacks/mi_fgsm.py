@@ -113,6 +113,7 @@ class MIFGSM(EveryKind):
 
             move = threat.distance.ascent(sums).mul_(per_sample(fraction * threat.eps, x))
             x = threat.project(move.add_(x), batch.x)
+        # Only to be judged: the oracle itself notes what fools the model.
         oracle.scores(batch.ids, x)
 
     def _gradient(
@@ -174,6 +175,7 @@ def smoothed(grad: Tensor, side: int) -> Tensor:
     """(n, ..., H, W) convolved with a Gaussian kernel of this odd side; zeros outside."""
     reach = side // 2
     positions = torch.arange(-reach, reach + 1, device=grad.device, dtype=grad.dtype)
+    # The deviation is a third of the reach.
     weights = torch.exp(-0.5 * (positions * 3 / reach) ** 2)
     weights = weights / weights.sum()
     # The kernel is a product: one axis after the other.

@@ -76,10 +76,12 @@ class PatchAPGD(EveryKind):
                     oracle, inputs, limits, numbers, side, Linf()
                 )
                 assert content.start is not None
+                # What a run sets out from, and what the candidates show.
                 content = replace(content, x=content.start)
                 count = numbers.shape[1]
                 top = best_rows(inner, content.x, count, self.places, loss).flatten()
                 starts, limits = select_rows(top, content, limits)
+                # A sample has `count` rows of the problem, and one stream.
                 search(inner, starts, limits, streams.select(top // count))
 
     def _draw(self, worth: Tensor, side: int, rng: Streams) -> Tensor:
@@ -87,7 +89,9 @@ class PatchAPGD(EveryKind):
         total = squares.sums(worth, side).flatten(1)
         share = (total / total.amax(1, keepdim=True).clamp_min(1e-30)).clamp_min(1e-6)
         # Gumbel noise on logarithms draws in proportion and without replacement (Kool et al. 2019).
+        # A number of 0 would have no logarithm.
         uniform = rng.fold("places").uniform(total.shape[1]).clamp_min(2.0**-24)
         key = share.log() - (-uniform.log()).log()
+        # The best square is drawn in any case, and first.
         key.scatter_(1, total.argmax(1, keepdim=True), torch.inf)
         return key.topk(min(self.candidates, key.shape[1]), dim=1).indices

@@ -80,4 +80,5 @@ class PGD(EveryKind):
                 return
             step = threat.distance.ascent(grad).mul_(per_sample(fraction * threat.eps, x))
             x = threat.project(step.add_(x), batch.x)
+        # Only to be judged: the oracle itself notes what fools the model.
         oracle.scores(batch.ids, x)

@@ -81,6 +81,7 @@ class PGDEstimated(EveryKind):
             # The step shrinks evenly to a tenth.
             share = (self.step_size or 6 / self.steps) * (1 - 0.9 * step / max(1, self.steps - 1))
             x = threat.project(x + direction * per_sample(share * threat.eps, x), batch.x)
+        # Only to be judged: the oracle itself notes what fools the model.
         oracle.scores(batch.ids, x)
 
     def _correction(
@@ -95,8 +96,8 @@ class PGDEstimated(EveryKind):
     ) -> Tensor:
         """(n, *shape): the mean over the pairs of the slope that the gradient does not explain."""
         shape = tuple(x.shape[1:])
-        # Of a change of every such value by 1; where there is none, or no budget, nothing is to be
-        # estimated.
+        # The size of a change by 1 in every value of the mask, at which a pair differs by sigma eps.
+        # Where the mask is empty, or the budget 0, it only must not divide by 0.
         size = threat.distance.size(mask.to(x.dtype)).clamp_min(1e-12)
         length = (self.sigma * threat.eps / size).clamp_min(1e-12)
 
@@ -114,6 +115,8 @@ class PGDEstimated(EveryKind):
             down = oracle.loss(ids, ends[1][open_])
             difference = (ends[0] - ends[1])[open_]
             unexplained = (up - down) - (difference * grad[open_]).flatten(1).sum(1)
+            # The slope along the signs is unexplained / (2 length), and the difference 2 length
+            # times the signs, unless the bounds cut it.
             slope = per_sample(unexplained / length[open_].square(), difference)
             total[open_] += slope * difference / 4
         return total / self.pairs

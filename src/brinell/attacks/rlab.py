@@ -120,7 +120,7 @@ class RLAB(EveryKind):
             if not (hasattr(distortion, "domains") and hasattr(distortion, "draws")):
                 name = type(distortion).__name__
                 raise ValueError(f"{name} is no distortion: it must have domains and draws")
-        self._rules()
+        self._rules()  # refuses steps, refinements and removals that no episode can have
         if not 0 <= self.share <= 1:
             raise ValueError(f"memory is {self.memory}: a share of the queries, at most 1, or true")
 
@@ -180,7 +180,7 @@ class RLAB(EveryKind):
                 policy, or one trained for other choices.
             ContractError: a distortion that breaks its contract.
         """
-        self.grid(domain)
+        self.grid(domain)  # refuses a patch larger than the input
         variants = self.variants(domain)
         stream = Streams.of(0, torch.zeros(1, dtype=torch.int64))
         low, high = domain.bounds()
@@ -346,6 +346,7 @@ class RLAB(EveryKind):
     ) -> tuple[EpisodeOutcomes, Memory | None]:
         """The outcomes of an episode on each sample, and the memory where there is one."""
         agent = self.agent(threat.domain.kind).to(batch.x.device)
+        # An oracle that follows surrogates gives their gradients too.
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         # With few samples or classes a memory costs more queries than it saves.
         remembers = self.learns_across and pays(len(batch), threat.domain, oracle.classes)
@@ -424,13 +425,13 @@ def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
 
     Distortions that share a name have their settings beside it.
     """
-    words = [_public_name(type(distortion)) for distortion in distortions]
+    plain_names = [_public_name(type(distortion)) for distortion in distortions]
     names = {}
-    for distortion, word in zip(distortions, words, strict=True):
+    for distortion, plain_name in zip(distortions, plain_names, strict=True):
         settings = asdict(cast(Any, distortion)).items()
         values = ", ".join(f"{key}={value}" for key, value in settings)
-        is_shared = words.count(word) > 1
-        names[id(distortion)] = f"{word}({values})" if is_shared and values else word
+        is_shared = plain_names.count(plain_name) > 1
+        names[id(distortion)] = f"{plain_name}({values})" if is_shared and values else plain_name
     return names
 
 

@@ -97,6 +97,7 @@ class SimBA(EveryKind):
             improved = answer > highest
             highest = torch.where(improved, answer, highest)
             x = torch.where(per_sample(improved, x), proposal, x)
+            # A direction that helped is done with; any other has its second sign still to come.
             turn = torch.where(improved, turn - turn % 2 + 2, turn + 1)
 
 
@@ -174,6 +175,7 @@ def _blocks(grid: tuple[int, ...]) -> Tensor:
     latest = torch.zeros(1)
     for side in grid:
         share = torch.arange(1, side + 1) / side
+        # A little less first: a share that rounds above the end of its block stays in it.
         frequencies = ((share - FIRST) / MORE).sub_(1e-6).ceil_().clamp_min_(0)
         latest = torch.maximum(latest[:, None], frequencies).flatten()
     return latest

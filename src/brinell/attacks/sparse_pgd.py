@@ -93,4 +93,5 @@ class SparsePGD(EveryKind):
                 following[stuck] = largest(scores[stuck], threat.eps[stuck])
                 unchanged[stuck] = 0
             mask = following
+        # Only to be judged: the oracle itself notes what fools the model.
         oracle.scores(batch.ids, torch.where(mask, moved, batch.x))

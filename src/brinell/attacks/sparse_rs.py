@@ -93,6 +93,7 @@ class SparseRS(EveryKind):
     def share(self, step: int, distance: str) -> float:
         """The paper's alpha at a step, counted from 0."""
         index = (step + 1) * 10_000 // self.steps if self.rescale_schedule else step + 1
+        # The paper's first alpha, and the steps after which it falls.
         first, marks = (0.4, PATCH) if distance == "patch" else (0.3, PIXELS)
         divisors = [divisor for mark, divisor in marks if index > mark]
         return (self.p_init or first) / max(divisors, default=1)
@@ -188,10 +189,12 @@ class _Pixels:
         swapped = (share * self._count).long().clamp_min_(1)
         swapped = torch.minimum(swapped, (places - self._count).clamp_min_(1))
         most = int(swapped.max())
+        # Of `most` places for all samples, those that this sample exchanges.
         counts = torch.arange(most, device=swapped.device) < swapped[:, None]
 
-        # Random places, changed ones to leave and clean ones to enter; where all are changed, the
-        # same ones get another colour.
+        # Random numbers below 1, so that 1 more puts changed places in front to leave, and 1 less
+        # puts them behind the clean ones to enter. Where all are changed, the same ones get another
+        # colour.
         keys = rng.uniform(places)
         leave = (keys + self._changed).topk(most, dim=1).indices
         enter = (keys - self._changed.float()).topk(most, dim=1).indices
@@ -309,6 +312,7 @@ class _Patch:
 
         across = torch.tensor(strides(self._window), device=corner.device)
         down = torch.tensor(strides(self._grid), device=corner.device)
+        # Beside the patch any content may be read, as the clean values are written there.
         index = ((offsets * across).sum(2) * covered)[:, None].expand(-1, content.shape[1], -1)
 
         places = ((self._offsets + anchor[:, None]) * down).sum(2)

@@ -107,7 +107,8 @@ class Square(EveryKind):
     def _rounds_from(self, deals: Deals) -> int:
         """The step from which windows of one value go round all values.
 
-        It is `steps` where they cannot get round once.
+        It is `steps` where they cannot get round once, or have several channels: a window of more
+        than one sign would have to come once for each combination of them.
         """
         if deals.channels != 1:
             return self.steps
@@ -134,12 +135,12 @@ class Square(EveryKind):
         for step in range(self.steps):
             # Samples that no window can improve leave, beside those that are not active.
             active = oracle.remaining(ids)
-            rounds = step - first_step >= deals.places
-            if rounds or self.patience is not None:
+            has_gone_round = step - first_step >= deals.places
+            if has_gone_round or self.patience is not None:
                 keep = oracle.active(ids)
                 if self.patience is not None:
                     keep &= idle < self.patience
-                if rounds:
+                if has_gone_round:
                     keep &= idle < deals.places
                 active = keep.nonzero()[:, 0]
             if active is not None and len(active) < len(ids):
@@ -154,7 +155,9 @@ class Square(EveryKind):
             if step % BLOCK == 0:
                 later = range(step, min(step + BLOCK, self.steps))
                 fractions = [self.fraction(number) for number in later]
-                deals.draw(step // BLOCK, fractions, torch.tensor(later) - first_step)
+                # Turns of windows of one value, below 0 before they begin.
+                turns = torch.tensor(later) - first_step
+                deals.draw(step // BLOCK, fractions, turns)
 
             search.propose(deals, step % BLOCK)
             answer = oracle.loss(ids, search.x, loss)
