@@ -79,14 +79,17 @@ class Solver:
 
 
 def _beyond(bound: Array, end: float) -> Tensor:
-    """A bound in float32, in which the verifier computes, never nearer than in float64."""
+    """A bound in float32, in which the verifier computes, never nearer than in float64.
+
+    `end` is where the box widens to: -inf for a lower bound, inf for an upper one.
+    """
     rounded = bound.astype(np.float32)
     is_nearer = rounded > bound if end < 0 else rounded < bound
     return torch.from_numpy(np.where(is_nearer, np.nextafter(rounded, np.float32(end)), rounded))
 
 
 def _read(result: Any, size: int, seconds: float) -> ToolAnswer:
-    """What counts of a result; the inputs of its attack come with the worst in the first place."""
+    """What counts of a result on inputs of `size` values, those of its attack the worst first."""
     status = str(result.status)
     # Versions of the tool differ in the words of their answers, and agree in how these begin.
     if status == "verified" or status.startswith("safe"):

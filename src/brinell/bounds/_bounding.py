@@ -288,6 +288,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
         least, most = operation.interval(*arguments)
 
         if isinstance(operation, NONLINEAR):
+            # Not a sum of products: few operations make each value from its argument.
             products = torch.maximum(least.abs(), most.abs())
             roundings = 4
         else:
@@ -324,6 +325,7 @@ def _extend_exact(node: int, spec: Node, box: set[int], exact: set[int]) -> None
         return
     if spec.arguments[0] in exact:
         exact.add(node)
+    # Those maps make each value from one value of the argument.
     if type(spec.operation).__name__ in ("Scaling", "Reshape"):
         box.add(node)
 
@@ -353,10 +355,12 @@ def _refine(
     low = low.flatten(1).clone()
     high = high.flatten(1).clone()
     following = {k: user.operation for k, user in enumerate(nodes) if node in user.arguments}
+    # Both ends of a range make the lines of a smooth function, whatever the signs are.
     is_smooth = any(
         isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise)
         for f in following.values()
     )
+    # A maximum may follow at once, or behind an activation.
     is_pooled = any(
         isinstance(user.operation, MaxPool)
         for user in nodes

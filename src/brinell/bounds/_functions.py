@@ -16,7 +16,8 @@ class SmoothFunction:
     value: Callable[[Tensor], Tensor]
     derivative: Callable[[Tensor], Tensor]
     curvature: float = 0.0
-    """The largest absolute value of the second derivative; 0 where `bend` says its sign."""
+    """The largest absolute value of the second derivative, rounded up; 0 where `bend` says its
+    sign."""
     bend: int = 0
     """1 for a convex function, -1 for a concave one, 0 for others."""
     valley: float | None = None

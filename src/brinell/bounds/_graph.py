@@ -29,6 +29,7 @@ def centred(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _zero(rows: LinearForms) -> Tensor:
+    """(rows,): the constant of functions that get none."""
     return rows.a.new_zeros(len(rows.a), dtype=torch.float64)
 
 
@@ -51,6 +52,7 @@ class _Weighted:
         return middle - spread, middle + spread
 
     def products(self, largest: Tensor) -> Tensor:
+        """The sums of absolute products, from the largest absolute values of the argument."""
         bias = None if self.bias is None else self.bias.abs()
         return self.apply(largest, self.weight.abs(), bias)
 
@@ -68,6 +70,7 @@ class Convolution(_Weighted):
 
     @property
     def roundings(self) -> tuple[int, int]:
+        """Additions on the way of a product to a value, and to a coefficient by the adjoint."""
         return self.weight[0].numel() + 1, self.weight.shape[0] * self.weight[0, 0].numel()
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -95,6 +98,7 @@ class Linear(_Weighted):
 
     @property
     def roundings(self) -> tuple[int, int]:
+        """As of `Convolution`."""
         return self.weight.shape[1] + 1, self.weight.shape[0]
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -171,7 +175,8 @@ class Gather(_Move):
 
     @cached_property
     def roundings(self) -> tuple[int, int]:  # type: ignore[override]
-        # The adjoint adds up the coefficients of all places that a value goes to.
+        # The adjoint adds up the coefficients of all places that a value goes to. Counted from 1, so
+        # that the -1 of padding comes first and is cut off.
         uses = torch.bincount(self.index.flatten() + 1)[1:]
         return 0, int(uses.max()) if len(uses) else 0
 
@@ -235,10 +240,11 @@ class Concatenation(_Move):
     def adjoint(
         self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
     ) -> tuple[LinearForms, ...]:
-        extent = list(shapes[0])
-        extent[self.axis] = sum(shape[self.axis] for shape in shapes)
-        rows = rows.dense(tuple(extent))
+        joined_shape = list(shapes[0])
+        joined_shape[self.axis] = sum(shape[self.axis] for shape in shapes)
+        rows = rows.dense(tuple(joined_shape))
         extents = [shape[self.axis] for shape in shapes]
+        # Coefficients have the functions along their first axis.
         parts = torch.split(rows.a, extents, self.axis + 1)
         return tuple(map(rows.replaced, parts))
 
@@ -271,8 +277,7 @@ class Activation:
             has_valley = (argument[0] < valley) & (argument[1] > valley)
             low = torch.where(has_valley, torch.minimum(low, least), low)
 
-        # Outside of its domain nothing bounds the function, as 1
-        # x at 0.
+        # Outside of its domain nothing bounds the function, as the reciprocal at 0.
         if not self.is_piecewise and self.function.positive:
             low = torch.where(argument[0] > 0, low, -torch.inf)
             high = torch.where(argument[0] > 0, high, torch.inf)

@@ -172,9 +172,7 @@ def _quotient(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -
         assert node is not None
         return _scaled(trace, node, 1.0 / _double(b["other"]), 0.0, shape)
 
-    # a
-    # b as a times 1
-    # b: both have relaxations.
+    # A quotient is a product with the reciprocal: both have relaxations.
     inverse = trace.add(Activation("reciprocal"), [divisor], trace.shape(divisor))
     if node is None:
         return _scaled(trace, inverse, b["self"], 0.0, shape)
@@ -226,7 +224,7 @@ def _plain(name: str, **settings: float) -> "Reader":
 
 
 def _absolute(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    # |x| is x above 0 and -x below.
+    # |x| is x above 0 and -x below: leaky ReLU of slope -1.
     return trace.add(Activation("leaky_relu", -1.0), [b["self"].node], shape)
 
 
@@ -253,7 +251,8 @@ def _softmax_of(trace: GraphRecorder, node: int, axis: int) -> int:
     """
     shape = trace.shape(node)
     count = shape[axis]
-    # One value for each pair of classes.
+    # One value for each pair: where i is the place along the axis and j that along the new last one,
+    # `columns` holds x_i and `rows` x_j.
     wide = (*shape, count)
     columns = trace.indexed(node, lambda x: x.unsqueeze(-1).expand(len(x), *wide), wide)
     rows = trace.indexed(
@@ -376,9 +375,10 @@ def _sum_or_mean(
     if not axes or axes[0] == 0:
         raise Unbounded("the network mixes inputs of a batch")
 
-    # Over height and width of a map it is one pooling.
+    # Over height and width of a map, behind samples and channels, it is one pooling.
     if len(before) == 3 and axes == [2, 3]:
         kernel = (before[1], before[2])
+        # With a divisor of 1 an average is a sum.
         out = _averaged(trace, node, kernel, kernel, (0, 0), (before[0], 1, 1), None if mean else 1)
         return trace.add(Reshape(shape), [out], shape)
 

@@ -224,6 +224,7 @@ class GraphRecorder(TorchDispatchMode):
         if name in PAIRED:
             changed, layouts = self._read_pair(bound, value)
             bound |= changed
+        # Where the samples lie first in the value, and do so in an argument, they stay there.
         elif (
             value.dim()
             and len(value) == BATCH
@@ -254,7 +255,7 @@ class GraphRecorder(TorchDispatchMode):
         }
         layouts = [layout for _, layout in spread.values()]
 
-        # Constants lose the axis of the samples.
+        # Constants lose the axis of the samples, which an argument says: one at least has some.
         for key, item in pair.items():
             if key not in spread and item.dim():
                 changed[key] = layouts[0].sample(torch.broadcast_to(item, value.shape))

@@ -110,11 +110,14 @@ def _smooth(function: SmoothFunction, low: Tensor, high: Tensor) -> FourMaps:
     unit = torch.finfo(low.dtype).eps
     middle = (low + high) / 2
     tangent = function.derivative(middle)
+    # On a narrower range rounding would decide the slope of a chord.
     chord = torch.where(width > 1e-9, (at_high - at_low) / width.clamp_min(1e-9), tangent)
     ends = torch.maximum(low.abs(), high.abs())
+    # A valley between the ends is less than 1 deep, of those functions that have one beside 0.
     size = torch.maximum(at_low.abs(), at_high.abs()) + (1 if function.valley else 0)
 
     def rounding(slope: Tensor) -> Tensor:
+        """What some eight operations on values and lines of this slope may be off."""
         return 8 * unit * (size + slope.abs() * ends)
 
     if function.bend:

@@ -62,8 +62,8 @@ class LinearForms:
     clipped: bool = True
     """True if coefficients outside of the map are 0."""
     groups: tuple[Tensor, Tensor] | None = None
-    """Functions whose windows are the same: the first row (groups,) of each group, and the group
-    (rows,) of each row."""
+    """Functions whose windows are the same: one row (groups,) of each group, and the group (rows,)
+    of each row."""
     alike: bool = False
     """True if all are of the same sample."""
 
@@ -79,9 +79,10 @@ class LinearForms:
             return replace(self, alike=bool((self.sample == self.sample[:1]).all()))
         keys = torch.cat([self.sample[:, None], self.corner], 1)
         keys, group = torch.unique(keys, dim=0, return_inverse=True)
-        first = torch.zeros(len(keys), dtype=torch.long, device=group.device)
-        first[group] = torch.arange(len(group), device=group.device)
-        return replace(self, groups=(first, group))
+        # The last row that is written stays; any row of a group would do.
+        member = torch.zeros(len(keys), dtype=torch.long, device=group.device)
+        member[group] = torch.arange(len(group), device=group.device)
+        return replace(self, groups=(member, group))
 
     @classmethod
     def of_values(
@@ -141,8 +142,8 @@ class LinearForms:
             return windows[sample, :, down, across]
 
         # Each window is copied once for all functions that share it.
-        first, group = self.groups
-        return windows[sample[first], :, down[first], across[first]][group]
+        member, group = self.groups
+        return windows[sample[member], :, down[member], across[member]][group]
 
     def _padded(self, value: Tensor) -> tuple[Tensor, int, int]:
         """A map with zeros wherever windows reach, and the margin above and on the left."""

@@ -44,7 +44,7 @@ WORDS: dict[str, Word] = {
     "unknown": SILENT,
     "timeout": SILENT,
 }
-"""The meaning of the first word of an answer."""
+"""The meaning of a line of an answer that is one word."""
 VALUE = re.compile(
     r"\(\s*([A-Za-z_]\w*)\s*(\[[\d,\s]*\])?\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)"
 )
@@ -68,7 +68,7 @@ def robustness_query(low: Array, high: Array, label: int, classes: int, comment:
 
     `label` is the true class, `comment` the first line.
     """
-    scores = [f"Y{_shape([k], 0)}" for k in range(classes)]
+    scores = [f"Y{_shape([k], batch=0)}" for k in range(classes)]
     lines = [f"; {' '.join(comment.split())}", "(vnnlib-version <2.0>)"]
     input_port = f"(declare-input X Real {_shape(low.shape)})"
     output_port = f"(declare-output Y Real {_shape([classes])})"
@@ -76,7 +76,7 @@ def robustness_query(low: Array, high: Array, label: int, classes: int, comment:
 
     # Bounds of single values, so that every tool reads the box as one.
     for index in product(*map(range, low.shape)):
-        name = f"X{_shape(index, 0)}"
+        name = f"X{_shape(index, batch=0)}"
         lines += [
             f"(assert (>= {name} {_number(low[index])}))",
             f"(assert (<= {name} {_number(high[index])}))",
@@ -88,7 +88,7 @@ def robustness_query(low: Array, high: Array, label: int, classes: int, comment:
 
 
 def _shape(sides: Sequence[int], batch: int = 1) -> str:
-    """`[batch,side,...]`, which is a shape or an index."""
+    """`[batch,side,...]`: a shape of one sample, or with batch 0 an index into the first one."""
     return f"[{','.join(map(str, (batch, *sides)))}]"
 
 
@@ -151,11 +151,11 @@ def read_answer(text: str, inputs: Sequence[str]) -> tuple[Word, str, tuple[floa
 
     The verdict is the only line that is one; the input is made of the values of `inputs`.
     """
-    first_words = [line.strip().lower() for line in text.splitlines()]
-    verdicts = [word for word in first_words if word in WORDS]
+    lines = [line.strip().lower() for line in text.splitlines()]
+    verdicts = [line for line in lines if line in WORDS]
     if not verdicts:
-        # Contradicting answers are no answer: none of them may count as a proof.
         return SILENT, "its answer is none of sat, unsat and unknown", ()
+    # Contradicting answers are no answer: none of them may count as a proof.
     if len({WORDS[word] for word in verdicts}) > 1:
         return SILENT, "it gave several answers", ()
 

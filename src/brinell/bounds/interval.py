@@ -26,4 +26,5 @@ class IntervalBounds:
             spec = graph.nodes[-1]
             if isinstance(spec.operation, NONLINEAR) or len(spec.arguments) != 1:
                 return state.within_ranges(last, rows).view(len(labels), -1)
+            # The last map and the difference of scores as one map, on the range of its argument.
             return state.backward_bound(last, rows, stop=spec.arguments[0]).view(len(labels), -1)

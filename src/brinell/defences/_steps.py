@@ -76,8 +76,9 @@ def noise(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
     if threat.distance.name == "linf":
         delta = torch.empty_like(x).uniform_(-1, 1, generator=rng)
     else:
+        # A stream for each sample, whose key, nearly any whole number of 64 bits, the generator of
+        # the training draws.
         keys = torch.randint(-(2**62), 2**62, (len(x),), generator=rng, device=x.device)
-        # A stream for each sample, drawn from the generator of the training.
         delta = threat.distance.sample(Streams(keys), tuple(x.shape[1:]))
     return delta.mul_(per_sample(threat.eps, x))
 

@@ -51,7 +51,8 @@ class AWP(Checked):
                     # gamma times the norm of the weights, whatever that of the gradient.
                     length = self.gamma * weight.norm() / grad.norm().clamp_min(1e-20)
                     weight.add_(grad * length)
-        # Under autocast the network would answer with its old weights otherwise.
+        # Under autocast the network would answer with a copy of its old weights otherwise, here and
+        # when they are back.
         torch.clear_autocast_cache()
 
         try:

@@ -78,7 +78,7 @@ class RLAB(OnGradients):
             Batch.of(batch.x, batch.y),
             threat,
             access=Access.SCORES,
-            anywhere=False,
+            anywhere=False,  # within eps, until a sample is fooled
             batch_size=len(batch),
             strongest=True,
         )

@@ -6,6 +6,7 @@ from torch import Tensor
 from brinell.core.domain import Domain
 
 BINS = 256
+"""Levels of a value, as pictures of 8 bits have."""
 SHARE = 0.2
 """Share of all values that must be the background for there to be one."""
 

@@ -43,14 +43,14 @@ class Background(Checked):
             )
         low, high = domain.bounds(x)
         span = high - low
-        tolerance = 0.5 / BINS * (high - low)
+        rounding = 0.5 / BINS * span
 
         def suspicion(x: Tensor) -> Tensor:
-            """(n,): number of values that differ slightly from the background."""
+            """(n,): share of the values that differ slightly from the background."""
             away = (x - background).abs()
-            changed = ((away > tolerance) & (away < self.tolerance * span)).to(x.dtype)
-            # The count is flat; what leads back to the background is the distance of what was
-            # counted.
+            changed = ((away > rounding) & (away < self.tolerance * span)).to(x.dtype)
+            # The count is flat, so that its gradient is that of how far the counted values are away;
+            # what is added and taken off again changes no value.
             slope = changed * away / (self.tolerance * span)
             return (changed.detach() + slope - slope.detach()).flatten(1).mean(1)
 

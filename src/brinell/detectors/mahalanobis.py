@@ -21,6 +21,7 @@ from brinell.core.model import ask
 from brinell.core.settings import Checked, Range
 
 CHUNK = 256
+"""Inputs whose features are taken at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +40,13 @@ class Mahalanobis(Checked):
         with torch.no_grad():
             features = torch.cat([features_of(part) for part in torch.split(x, CHUNK)]).double()
 
+        # Ascending, so that a search finds the mean of each label.
         present: Tensor = torch.unique(labels)
         means = torch.stack([features[labels == label].mean(0) for label in present])
         residuals = features - means[torch.searchsorted(present, labels)]
         covariance = residuals.T @ residuals / len(residuals)
         ridge = self.shrinkage * covariance.diagonal().mean().clamp_min(1e-12)
         covariance += ridge * torch.eye(len(covariance), dtype=torch.float64, device=x.device)
-        # Rows of the inverse Cholesky factor make the distance a plain one.
         # Rows of the inverse Cholesky factor make the distance a plain one.
         whiten = torch.linalg.inv(torch.linalg.cholesky(covariance))
         centres = (means @ whiten.T).float()

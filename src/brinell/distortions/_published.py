@@ -81,7 +81,8 @@ def _beyond(side: int, radius: int, mode: str, device: torch.device) -> Tensor:
     positions = torch.arange(-radius, side + radius, device=device)
     if mode == "replicate":
         return positions.clamp(0, side - 1)
-    # The sum of the numbers of two mirrored places; a symmetric edge repeats the last value.
+    # The sum of the numbers of two mirrored places; a symmetric edge repeats the last value. There
+    # and back is a period: 2 * side places, or without the repeated ones 2 * (side - 1).
     last = 2 * side - 1 if mode == "symmetric" else max(2 * (side - 1), 1)
     positions = positions % (last + (mode == "symmetric"))
     return torch.where(positions < side, positions, last - positions)

@@ -39,6 +39,7 @@ class CompressionBlocks(Scaled):
         out = x.clone()
         for index, start in enumerate(starts):
             # The mean of each block in the key frame, shown at every place of the block.
+            # First of the rows (axis 2), then of the columns (axis 3).
             means = _means(_means(x[:, :, start], rows, cells[0], 2), columns, cells[1], 3)
             shown = means[:, :, rows][..., columns][:, :, None]
             mask = damaged[:, index][:, rows][:, :, columns][:, None, None]

@@ -32,5 +32,6 @@ class FrameDrop(Scaled):
             return torch.where(dropped[:, None, :, None, None], 0.0, x)
         dropped[:, 0] = False
         number = torch.arange(x.shape[2], device=x.device)
+        # The number of the last frame that came, up to each place.
         came = torch.where(dropped, 0, number).cummax(1).values
         return x.gather(2, came[:, None, :, None, None].expand_as(x))

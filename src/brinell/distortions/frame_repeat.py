@@ -27,6 +27,7 @@ class FrameRepeat(Scaled):
         if most < 1:
             return x.clone()
         chance = rng.uniform(2)
+        # Rounded up or down at random, so that the mean over inputs is the share.
         repeats = (share * most + chance[:, 0]).floor().clamp(1, most)[:, None]
         first = (chance[:, 1:] * (most + 1 - repeats)).floor()
         number = torch.arange(most + 1, device=x.device)

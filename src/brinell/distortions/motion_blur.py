@@ -40,6 +40,7 @@ def _blur(x: Tensor, reach: Tensor) -> Tensor:
     radius = math.ceil(float(reach.abs().max())) + 1
     count = DENSITY * 2 * radius
     positions = (torch.arange(count, device=x.device) + 0.5) / count * 2 - 1
+    # In places of the kernel, whose middle is at `radius`.
     points = positions[:, None] * reach + radius
 
     # Each point of the segment is shared by the four pixels around it.
@@ -48,6 +49,7 @@ def _blur(x: Tensor, reach: Tensor) -> Tensor:
     kernel = torch.zeros(2 * radius + 1, 2 * radius + 1, device=x.device)
     for down in (0, 1):
         for right in (0, 1):
+            # Bilinear: 1 - share above or on the left, share below or on the right.
             weight = (share[:, 0] - 1 + down).abs() * (share[:, 1] - 1 + right).abs()
             place = (corner[:, 0].long() + down, corner[:, 1].long() + right)
             kernel.index_put_(place, weight, accumulate=True)

@@ -29,7 +29,7 @@ class Occlusion(Scaled):
     def distort(self, x: Tensor, area: Tensor, rng: Streams) -> Tensor:
         sides = frame(x)
         numbers = rng.uniform(BOXES, 4)
-        # For each box its middle, its form and its shade.
+        # For each box its middle (two numbers, of which a signal takes one), its form and its shade.
         aspect = torch.ones_like(numbers[..., 2])
         if len(sides) == 2:
             aspect = ASPECT ** (numbers[..., 2] - 0.5)

@@ -52,6 +52,7 @@ class ElasticTransform(Published):
         columns = torch.arange(width, device=x.device, dtype=x.dtype)
         down = rows[:, None] + fields[:, 1]
         right = columns[None, :] + fields[:, 0]
+        # Middles of pixels, as shares of the picture from -1 to 1.
         grid = torch.stack([(2 * right + 1) / width - 1, (2 * down + 1) / height - 1], -1)
         return F.grid_sample(
             x, grid, mode="bilinear", padding_mode="reflection", align_corners=False

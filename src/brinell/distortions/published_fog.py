@@ -35,11 +35,12 @@ def plasma(rng: Streams, side: int, decay: float) -> Tensor:
     The side is a power of two.
     """
     heights = torch.zeros(len(rng), side, side, device=rng.keys.device)
-    rough = 100.0
+    rough = 100.0  # of any size: the heights are scaled to [0, 1] at the end
     step = side
     number = 0
 
     def mean(total: Tensor) -> Tensor:
+        """The mean of four neighbours, from their sum, and noise, squared as in the authors' code."""
         nonlocal number
         number += 1
         noise = rng.fold(number).uniform(*total.shape[1:]).mul_(2).sub_(1)

@@ -27,8 +27,10 @@ class Saturate(Published):
             return x.clone()
         value = x.amax(1, keepdim=True)
         least = x.amin(1, keepdim=True)
+        # Value and saturation of HSV; a changed saturation moves all channels towards the value.
         saturation = (value - least) / value.clamp_min(1e-12)
         target = (saturation * parameters[0] + parameters[1]).clamp(0, 1)
         coloured = value - (value - x) * target / saturation.clamp_min(1e-12)
+        # A grey pixel has hue 0 in HSV, which is red: saturation takes green and blue from it.
         red = torch.tensor((0.0, 1.0, 1.0), device=x.device).reshape(1, 3, 1, 1)
         return torch.where(saturation > 0, coloured, value * (1 - target * red))

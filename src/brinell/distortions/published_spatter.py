@@ -43,7 +43,7 @@ class Spatter(Published):
     def distort(
         self, x: Tensor, parameters: tuple[float, float, float, float, float, int], rng: Streams
     ) -> Tensor:
-        centre, deviation, smooth, level, strength, mud = parameters
+        centre, deviation, smooth, level, strength, mud = parameters  # of mud `strength` smooths
         liquid = smoothed(centre + deviation * rng.normal(1, *x.shape[-2:]), smooth)
         if mud:
             # Mud covers what is behind it; water lets it through and is lit from one side.
@@ -57,9 +57,9 @@ class Spatter(Published):
 
 
 def relief(inside: Tensor) -> Tensor:
-    """(n, 1, H, W): shading of drops (n, 1, H, W) bool by the distance from their edges.
+    """(n, 1, H, W), 0 to 255: shading of drops (n, 1, H, W) bool by the distance from their edges.
 
-    It is 20 pixels at most.
+    Distances of more than 20 pixels count as 20.
     """
     filled = inside.to(torch.float32)
     outside = 1 - F.pad(filled, (1, 1, 1, 1), value=1.0)

@@ -34,6 +34,7 @@ class Centre(Checked):
         """
         places = places_of(domain)
         squares = torch.zeros(places, device=batch.x.device)
+        # Height and width, or time; of a video not its frames.
         for axis, length in list(enumerate(places))[-2:]:
             offsets = (torch.arange(length, device=batch.x.device) + 0.5) / length - 0.5
             squares = squares + offsets.square().reshape(-1, *[1] * (len(places) - axis - 1))

@@ -47,7 +47,8 @@ class GradCAM(Checked):
         layers = _layers(module)
         names = (self.layer,) if self.layer else usual_layers(module)
         has_choice = bool(names) and names[0] in layers
-        # Layers of a script exist too, but no hook can be put on them; so this goes first.
+        # Layers of a script are missing from `layers`, as no hook can be put on them; so this goes
+        # first.
         scripted = (isinstance(part, torch.jit.ScriptModule) for part in module.modules())
         if not has_choice and any(scripted):
             raise RequestError(

@@ -49,6 +49,7 @@ class KernelSHAP(Checked):
         subsets = self._subsets(rng, count)
         # Nothing and everything are asked about too: the values of all places must add up to their
         # difference.
+        # The first two coalitions, which `_shapley` counts on.
         ends = torch.tensor([[0.0], [1.0]], device=batch.x.device).expand(2, count)
         coalitions = torch.cat([ends.expand(len(batch), 2, count), subsets], 1)
 

@@ -36,6 +36,7 @@ class OcclusionExplainer(Checked):
         patch = tuple(min(2 * step, length) for step, length in zip(stride, places, strict=True))
         grid = PatchGrid(domain.shape, patch, stride)
         single = torch.eye(len(grid), dtype=torch.bool, device=batch.x.device)
+        # Which places each window hides: in all channels alike, so that the first one says it.
         hides = grid.covered_values(single).reshape(len(grid), -1, *places)[:, 0].float()
         fill = hidden_fill(batch.x, domain)
 

@@ -77,14 +77,17 @@ class RLABExplainer(Checked):
         values = values - values.mean(1, keepdim=True)
         centred = regions - regions.mean(1, keepdim=True)
 
+        # Without colours (0) the prior is the same for all inputs: that of the first one serves.
         if self.prior == "fitted":
-            priors = [covariance(batch.x[:1], domain, cells, (length,), 0)[0] for length in LENGTHS]
+            priors = [
+                covariance(batch.x[:1], domain, cells, (length,), colour=0)[0] for length in LENGTHS
+            ]
             pairs = zip(centred, values, strict=True)
             worth = torch.stack([fit_worth(region, answer, priors) for region, answer in pairs])
             return cells.maps(worth[:, None])[:, 0]
 
         worth = torch.einsum("nk,nkc->nc", values, centred) / regions.shape[1]
-        worth = worth @ covariance(batch.x[:1], domain, cells, (SMOOTH,), 0)[0]
+        worth = worth @ covariance(batch.x[:1], domain, cells, (SMOOTH,), colour=0)[0]
         worth = bilateral_filter(worth, batch.x, domain, cells, self.look)
         return cells.maps(worth[:, None])[:, 0]
 
@@ -95,6 +98,7 @@ class RLABExplainer(Checked):
         of all cells.
         """
         pairs = self.questions // 2
+        # Normal numbers times a root of the covariance have this covariance.
         root = torch.linalg.cholesky(covariance(x, domain, cells, SIZES, ALIKE))
         field = rng.normal(pairs, len(cells)) @ root.mT
         size = (len(cells) * (0.2 + 0.6 * rng.fold("size").uniform(pairs))).round()
@@ -128,6 +132,7 @@ def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
         turned = turns.T @ values
         for noise in NOISES:
             spread = roots.clamp_min(0) + noise
+            # Twice the logarithm, but for constants, at the scale of the answers that makes it largest.
             likelihood = -len(values) * (turned.square() / spread).mean().log() - spread.log().sum()
             if likelihood > best:
                 best = float(likelihood)

@@ -46,7 +46,7 @@ class RLABMask(Checked):
         agent = find_agent(choose_policy("default", domain.kind).name).to(device)
         placement = Placement(
             grid=grid,
-            variants=variants((GaussianNoise(),), domain, (), DRAWS),
+            variants=variants((GaussianNoise(),), domain, severities=(), draws=DRAWS),
             rules=agent.rules(Rules(steps=self.steps, refine=None)),
             prior=agent.prior,
             slots=SLOTS,
@@ -58,9 +58,11 @@ class RLABMask(Checked):
         outcomes = run_episodes(oracle, batch, threat, placement, rng, policy, clean=CleanUp())
 
         # The rank of a patch by its sensitivity decides among those that the attack keeps.
+        # Samples without an episode have no sensitivity.
         sensitivity = outcomes.map.nan_to_num(0.0).amax(2)
         rank = sensitivity.argsort(1).argsort(1).to(batch.x.dtype) / len(grid)
         scores = (outcomes.closest >= 0) * (1 + rank)
+        # Where fewer patches lie over a place, `covers` names one behind the last: it scores 0.
         padded = torch.cat([scores, torch.zeros(n, 1, device=device)], 1)
         maps = padded[:, grid.covers.to(device)].amax(2)
         return maps.reshape(n, *places_of(domain))
