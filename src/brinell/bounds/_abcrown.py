@@ -89,7 +89,7 @@ def _beyond(bound: Array, end: float) -> Tensor:
 
 
 def _read(result: Any, size: int, seconds: float) -> ToolAnswer:
-    """What counts of a result on inputs of `size` values, those of its attack the worst first."""
+    """The answer in a result; of the inputs of its attack, each of `size` values, the worst is first."""
     status = str(result.status)
     # Versions of the tool differ in the words of their answers, and agree in how these begin.
     if status == "verified" or status.startswith("safe"):

@@ -117,7 +117,7 @@ def _smooth(function: SmoothFunction, low: Tensor, high: Tensor) -> FourMaps:
     size = torch.maximum(at_low.abs(), at_high.abs()) + (1 if function.valley else 0)
 
     def rounding(slope: Tensor) -> Tensor:
-        """What some eight operations on values and lines of this slope may be off."""
+        """The largest error of some eight operations on values and lines of this slope."""
         return 8 * unit * (size + slope.abs() * ends)
 
     if function.bend:
