@@ -130,6 +130,7 @@ def eps_index(eps: Array, values: Array) -> Array:
 def ran(cells: Grid) -> list[int]:
     """Positions of the stages that can run on the model."""
     above = cells.states[:, :, cells.eps > 0]
+    # Without a sample or a budget no cell says that the stage was skipped.
     return [
         i for i, states in enumerate(above) if not (states.size and bool((states == NOT_RUN).all()))
     ]

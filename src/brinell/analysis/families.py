@@ -59,6 +59,7 @@ def _largest_by_exchange(differing: Array, scale: Array) -> Array:
     parts = []
     for first in range(0, EXCHANGES, rows):
         count = min(rows, EXCHANGES - first)
+        # To exchange the models at a sample turns the signs of all its differences at once.
         signs = rng.integers(0, 2, (count, len(differing)), dtype=np.int8)
         sums = (2 * signs.astype(np.float32) - 1) @ differing
         parts.append((np.abs(sums) / scale).max(1))

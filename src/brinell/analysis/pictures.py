@@ -399,9 +399,11 @@ class BoxPictures(Pictures):
         """
         counts = self.counts[error]
         margin = np.ma.filled(self.margin, -1e9)
+        # Ranks of the margins, so that they can be turned; rows without a margin come last.
         order = margin.argsort(kind="stable").argsort()
         allowed = ((self.aim == error) & (self.level <= level)) | (self.level == 0)
         index = np.flatnonzero(allowed)
+        # Picture by picture, the last key first: the most errors, the largest margin, the first row.
         index = index[np.lexsort((index, -order[index], -counts[index], self.picture[index]))]
         _, first = np.unique(self.picture[index], return_index=True)
         return np.asarray(index[first])
@@ -427,6 +429,7 @@ class BoxPictures(Pictures):
 
 def read_boxes(text: str) -> Detections:
     """The boxes of a row, the highest score first."""
+    # A box is written as its four corners, its class and its score.
     values = _table(json.loads(text)["boxes"])
     order = np.argsort(-values[:, 5], kind="stable")
     return Detections(
@@ -436,6 +439,7 @@ def read_boxes(text: str) -> Detections:
 
 def read_objects(text: str) -> Objects:
     """The objects of a row without an attack."""
+    # An object is written as its four corners, its class and its mark of a crowd.
     values = _table(json.loads(text)["objects"])
     return Objects(
         boxes=values[:, :4], labels=values[:, 4].astype(np.int64), crowd=values[:, 5] > 0

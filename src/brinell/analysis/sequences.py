@@ -157,6 +157,7 @@ def decide(k: int, n: int, threshold: float, error: float = 0.025) -> Decision:
     counts = ValueCounts(n - k, 0, k)
     if threshold <= 0 or (threshold < 1 and log_wealth(counts, threshold) >= limit):
         return "passes"
+    # To be below a threshold is to fail more often than 1 - threshold, which is bet on likewise.
     if threshold >= 1:
         return "fails" if k < n else "undecided"
     return "fails" if log_wealth(counts.mirrored(), 1 - threshold) >= limit else "undecided"

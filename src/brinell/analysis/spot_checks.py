@@ -68,6 +68,7 @@ def most_earlier(turned: int, chance: float = CHANCE) -> int:
     """How many samples, of those that break at another budget than recorded, may break at a smaller
     one by a sign test, which refuses what is less probable than `chance`.
     """
+    # `tail` counts those of all 2**turned outcomes in which at least `most` break earlier.
     most, tail = turned, 1
     while tail < chance * 2**turned:
         most -= 1

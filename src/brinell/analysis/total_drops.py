@@ -211,6 +211,8 @@ def decompose(changes: Sequence[Array], eps_text: str = "") -> Decomposition | N
 
 def _cells_of(changes: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Drops of a class (draws, models), and their variances (draws,), from changes (models, n)."""
+    # Samples that change alike on all models are drawn together: a draw is the share of each such
+    # pattern, and the first draw that of the samples themselves.
     patterns, repeats = np.unique(changes.T, axis=0, return_counts=True)
     n = int(repeats.sum())
     draws = np.vstack([repeats, rng.multinomial(n, repeats / n, REPLICATES)]) / n
@@ -235,6 +237,8 @@ def _chance(cells: _Cells) -> Array:
     """(draws, 3): what chance is expected to add to each of these."""
     classes, models = cells.drops.shape[1:]
     variance, of_sum = cells.variance.sum(axis=1), cells.variance_of_sum.sum(axis=1)
+    # The chance that all models share moves the means of classes; of the rest, a part of 1 in
+    # `classes` moves the means of models, and what remains neither.
     residual = variance - of_sum / models
     between_classes = (classes - 1) / (classes * models) * of_sum
     return np.stack([between_classes, residual / classes, (1 - 1 / classes) * residual], 1)

@@ -292,6 +292,7 @@ class Domain:
         """Largest float32 rounding error of a value that may change, within the bounds."""
         import torch
 
+        # Half a unit in the last of the 24 bits of a float32.
         low, high = self.free.bounds()
         return 2.0**-24 * float(torch.maximum(low.abs(), high.abs()).max())
 

@@ -116,6 +116,7 @@ class Pipe(NamedTuple):
             return None
 
     def _read(self, count: int, deadline: float) -> bytes | None:
+        """So many bytes; None if the other side ended, or is late."""
         content = bytearray()
         while len(content) < count:
             if not select.select([self.reader], [], [], _seconds_to(deadline))[0]:
@@ -134,6 +135,7 @@ def _seconds_to(deadline: float) -> float | None:
 
 def _content(tensor: Tensor) -> np.ndarray[Any, Any]:
     tensor = tensor.detach().cpu().contiguous()
+    # NumPy lacks some types of torch, such as bfloat16: these become float32.
     is_known = str(tensor.dtype).removeprefix("torch.") in TYPES
     content: np.ndarray[Any, Any] = (tensor if is_known else tensor.float()).numpy()
     return content

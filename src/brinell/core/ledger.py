@@ -264,6 +264,7 @@ class Ledger:
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
+        # A minimal attack is done with a sample once it is as close as anybody asks.
         if self._minimal:
             robust = self.best.distance[ids] > self._least[ids]
         return robust if self._queries is None else robust & self.affordable(ids)

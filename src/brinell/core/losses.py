@@ -58,6 +58,7 @@ def predicted_classes(logits: Tensor) -> Tensor:
     class after class.
     """
     classes = logits.shape[1]
+    # Ranks fall from class to class, so that the largest rank of the leaders is the first one's.
     dtype = torch.int16 if classes < 2**15 else torch.int32
     ranks = torch.arange(classes, 0, -1, dtype=dtype, device=logits.device).reshape(
         -1, *[1] * (logits.ndim - 2)
@@ -71,6 +72,7 @@ def correct(logits: Tensor, y: Tensor) -> Tensor:
     Of equal logits the first counts, as by argmax.
     """
     logits = logits.detach()
+    # The lead of the best other class, below 0 where the true one leads alone.
     lead = margin(logits, y)
     ties = lead == 0
     if not bool(ties.any()):

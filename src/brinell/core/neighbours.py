@@ -55,6 +55,7 @@ class Reference:
 
     def __init__(self, values: Array, labels: Array) -> None:
         self._order = np.argsort(labels, kind="stable")
+        # The inverse: from a position in the reference to its place in the order of the classes.
         self._place = np.empty_like(self._order)
         self._place[self._order] = np.arange(len(labels))
         self._values = values[self._order]
@@ -215,6 +216,7 @@ class _NormSearch:
 
     def _nearer(self, row: int, candidates: Array, best: float) -> Array:
         """The candidates that further values do not rule out; only Linf sees that from a few."""
+        # The first GROUPS values are in the bound already; each further slice doubles in length.
         stops = [GROUPS, 3 * GROUPS, 7 * GROUPS] if self.norm == "linf" else []
         for low, high in zip(stops, stops[1:], strict=False):
             if low < len(self.spread) and len(candidates) > FEW_CANDIDATES:

@@ -144,6 +144,7 @@ class PatchGrid:
     @cached_property
     def not_repeated(self) -> Tensor:
         """(patches, volume) bool: which of the `members` are not repeated."""
+        # Axis by axis the product of all patches and of all their members so far.
         is_inside = torch.ones(1, 1, dtype=torch.bool)
         for length, positions in zip(self.places_along, self._positions, strict=True):
             is_inside = (
@@ -189,6 +190,7 @@ class PatchGrid:
     @cached_property
     def centres(self) -> Tensor:
         """(patches, axes) float32: the middle of each patch, 0 to 1 along each divided axis."""
+        # The last place ends one further on, and a patch at the end of the input is cut there.
         axes = []
         for length, positions in zip(self.places_along, self._positions, strict=True):
             axes.append(

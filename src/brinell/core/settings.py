@@ -38,6 +38,7 @@ class NamesOfRun(Names):
 def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
     """The mark of a field, from its metadata or else from its type; None without such a mark."""
     mark = next((candidate for candidate in metadata if isinstance(candidate, of)), None)
+    # An annotated type has its marks beside it; a tuple or a union may have them in a part.
     if mark is None and get_origin(hint) is Annotated:
         hint, *beside = get_args(hint)
         return mark_of(hint, beside, of)

@@ -54,6 +54,7 @@ def turns(groups: np.ndarray[Any, Any]) -> Indices:
     by_group = np.argsort(group, kind="stable")
     counts = np.bincount(group)
 
+    # The round of a sample is its position within its group.
     rounds = np.empty(len(group), dtype=np.int64)
     rounds[by_group] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.lexsort((group, rounds)).astype(np.int64)

@@ -29,6 +29,7 @@ def _length(changed: Tensor) -> Tensor:
     """(n,): from the first to the last change along the first axis of (n, length, ...)."""
     line = changed[..., None].flatten(2).any(2)
     length = line.shape[1]
+    # Counted from 1 at both ends, so that 0 means a line without a change.
     position = torch.arange(1, length + 1, device=line.device)
     last = (line * position).amax(1)
     first_from_end = (line * position.flip(0)).amax(1)

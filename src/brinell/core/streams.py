@@ -99,6 +99,7 @@ class Streams:
     def uniform(self, *shape: int) -> Tensor:
         """(n, *shape) float32, uniform on the open interval (0, 1), in steps of 2**-23."""
         values = torch.empty(len(self), math.prod(shape), device=self.keys.device)
+        # The upper 23 of 64 bits, and half a step: neither 0 nor 1 occurs.
         for rows, bits in self._parts(values.shape[1]):
             values[rows] = _shift_right(bits, 41)
         return values.add_(0.5).mul_(2.0**-23).reshape(len(self), *shape)

@@ -118,7 +118,7 @@ def check_foreign(path: str | os.PathLike[str]) -> None:
 def top_level_statements(file: Path) -> list[ast.stmt]:
     """The top-level statements of a Python file.
 
-    None if it cannot be read, which the later run of the file reports.
+    An empty list if it cannot be read, which the later run of the file reports.
     """
     try:
         return ast.parse(bounded.read(file, bounded.MOST_TEXT)).body

@@ -86,6 +86,7 @@ def batch_of(module: Any) -> int | None:
         return None
     inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
     values = [value for value in inputs if isinstance(value, Tensor) and value.ndim]
+    # An export for sizes that it fixes checks them by guards; a free size is a symbol, no int.
     size = values[0].shape[0] if values and "_guards_fn" in dict(module.named_modules()) else None
     return size if isinstance(size, int) else None
 
@@ -211,6 +212,7 @@ def code_of(module: nn.Module) -> list[Any]:
 def _script_of(part: Any) -> Any:
     """Code, attributes and constants of a TorchScript module."""
     inner = part._c
+    # The text of the attributes, without that of code and parameters.
     names = sorted(set(ATTRIBUTE.findall(inner.dump_to_str(False, True, False))) - {"training"})
     attributes = {name: _dense(inner.getattr(name)) for name in names if inner.hasattr(name)}
     try:

@@ -257,6 +257,7 @@ def better_corners(
     """The form in which candidates (n, K, 4 + C) lie on more objects of n pictures of these sides,
     by a paired exact test; that of corners in pixels if no other is better.
     """
+    # Corners in pixels come first, whose form has no title; of equal ones the simplest wins.
     forms = sorted(corner_forms(*sides), key=lambda form: len(form.titles))
     likely = candidates[..., 4:].amax(-1).topk(min(MOST_MATCHED, candidates.shape[1])).indices
     boxes = candidates[..., :4].gather(1, likely[..., None].expand(-1, -1, 4))

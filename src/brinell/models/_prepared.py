@@ -74,6 +74,7 @@ class Prepared(nn.Module):
         ready = resize == "auto" and (height, width) == view.size
         self.resized = (height, width) if ready else view.resized_from(height, width)
         self.same = self.resized == (height, width)
+        # Torch pads the last axis first: left and right, then top and bottom.
         self.padding = [
             part for side in (1, 0) for part in _margins(self.resized[side], view.size[side])
         ]

@@ -44,6 +44,7 @@ class PreparedWaves(nn.Module):
         The scale is that of mean 0 and variance 1.
         """
         x = x.squeeze(1) if x.ndim == 3 and x.shape[1] == 1 else x
+        # By transformers' own small number, so that a silent wave stays finite.
         if self.normalise:
             x = (x - x.mean(-1, keepdim=True)) / (
                 x.var(-1, keepdim=True, unbiased=False) + 1e-7
@@ -278,6 +279,6 @@ def without_processor(network: nn.Module, domain: Domain, name: str, **settings:
         and domain.kind == "signal"
         and domain.shape[0] == 1
     )
-    module = PreparedWaves(network, False) if waves else network
+    module = PreparedWaves(network, normalise=False) if waves else network
     names, kind = names_of_config(network, name), type(network).__name__
     return TorchModel(module, domain, name=name, architecture=kind, class_names=names, **settings)

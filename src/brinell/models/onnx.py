@@ -179,6 +179,7 @@ class Network:
             return any(len(array) != len(pair) for array in self._arrays(pair))
         except RequestError:
             raise
+        # It refuses two inputs: then it depends on whether it answers one.
         except Exception:
             with suppress(Exception):
                 return all(len(array) == 1 for array in self._arrays(pair[:1]))

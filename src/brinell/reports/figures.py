@@ -347,7 +347,7 @@ def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
 def key(style: int, *, line: bool = True) -> Markup:
     """The sample of a series for a legend: its mark, and its line if it has one."""
     stroke = f'<line class="line {style_of(style)}" x1="0" x2="{KEY}" y1="6" y2="6"/>'
-    dot = mark(style, KEY / 2, 6, 3.2, "")
+    dot = mark(style, KEY / 2, 6, 3.2, tip="")
     return Markup(
         f'<svg class="keyline" viewBox="0 0 {KEY} 12" width="{KEY}" height="12" '
         f'aria-hidden="true">{stroke * line}{dot}</svg>'

@@ -191,6 +191,7 @@ def shade_text(value: Any, table: Table) -> tuple[str, str]:
         return text, "; ".join(filter(None, (interval, value.text)))
     low, high = getattr(value, "low", None), getattr(value, "high", None)
     interval = "" if low is None or high is None else f"{100 * low:.0f}–{100 * high:.0f}"
+    # One digit where whole percent would read as 0 or 100, and is not.
     share = 100 * (share_of(value) or 0.0)
     return f"{share:.{int(0 < share < 0.5 or 99.5 <= share < 100)}f}", interval
 

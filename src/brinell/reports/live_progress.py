@@ -169,6 +169,7 @@ class LiveProgress:
             self._print(f"{stage.model} {stage.name}: {note}")
 
     def _end_stage(self, *, report: bool = True) -> None:
+        """Count the passes of the stage among those before, and print its cost."""
         stage = self._stage
         if not stage.name:
             return

@@ -131,9 +131,9 @@ class TextTable:
         return TextTable(
             [_joined(self.heads[: self.names]), *titles],
             [[self.heads[column], *(row[column] for row in self.rows)] for column in data],
-            1,
-            [False, *[any(self.right[self.names :])] * len(titles)],
-            self.intervals,
+            names=1,
+            right=[False, *[any(self.right[self.names :])] * len(titles)],
+            intervals=self.intervals,
         )
 
     @property
@@ -338,9 +338,11 @@ def _grid(table: Table, intervals: bool) -> TextTable:
     return TextTable(
         [Text(_plain(table.columns[index])) for index in columns],
         rows,
-        min(_count_names([[row[index] for index in columns] for row in table.rows]), len(columns)),
-        right,
-        intervals,
+        names=min(
+            _count_names([[row[index] for index in columns] for row in table.rows]), len(columns)
+        ),
+        right=right,
+        intervals=intervals,
     )
 
 
