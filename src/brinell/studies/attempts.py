@@ -46,15 +46,17 @@ def carry_out(call: Call) -> Any:
         folders: list[Path] = []
         try:
             result = run(replace(call, begin=partial(_begin, call, folders)))
-            for folder in folders[-1:]:
+            for folder in folders[-1:]:  # the last that the call began, if it began any
                 write_neighbours(folder)
             return result
         except Exception as error:
             if isinstance(error, BrinellError) and not folders:
                 _list_mistakes(call, error)
             changes, text = _other_way(call, error)
+            # A folder that was begun allows another attempt only where the study can resume it.
             can_go_on = not folders or call.study.resume or call.study.output is not Output.FOLDER
             if not changes or not can_go_on:
+                # Without changes the text says what memory is short of, and what to do.
                 if not isinstance(error, BrinellError) and text:
                     raise MemoryShortError(text) from error
                 raise
@@ -84,6 +86,7 @@ def write_neighbours(folder: Path) -> None:
 
 
 def _begin(call: Call, folders: list[Path], path: Path) -> None:
+    """Note a folder that a call begins, and tell whoever made the call."""
     folders.append(path)
     call.begin(path)
 
@@ -129,6 +132,7 @@ def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:
     size = getattr(request, "batch_size", 1)
     device = getattr(request, "device", PROCESSOR)
     if any(isinstance(cause, MemoryShortError) or is_memory_short(cause) for cause in chain):
+        # Smaller batches are taken unasked only where no row depends on their size.
         if call.study.rows is not None and "batch_size" in call.study.ignored and size > 1:
             return {
                 "batch_size": size // 2
@@ -141,19 +145,20 @@ def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:
         )
         return (
             {},
-            f"the memory of device {device} does not suffice ({one_line(error, 160)}): {advice}",
+            f"the memory of device {device} does not suffice ({one_line(error, most=160)}): {advice}",
         )
     lack = next((cause for cause in chain if LACKS.search(str(cause))), None)
     if lack is not None and device != PROCESSOR:
         return (
             {"device": PROCESSOR},
-            f"device {device} cannot do it all ({one_line(lack, 120)}): the "
+            f"device {device} cannot do it all ({one_line(lack, most=120)}): the "
             "processor goes on with it",
         )
     return {}, ""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those from which it was raised."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -55,6 +55,7 @@ def run_audit(
     for note in (*facts["data"]["notes"], *plan.notes):
         progress.note(str(note))
 
+    # Without workers a stage is one group; else there are groups for all of them.
     spread = 1 if pool is None else pool.spread
     pieces = audit_pieces(plan, out, progress, spread=spread, limit=limit, audit=audit)
     job = Job(LAYOUT, out, plan.request, cell=facts["cell"], command=command)

@@ -302,7 +302,7 @@ def compare_json(
     folder: str = "\0",
 ) -> None:
     """Compare two JSON values that stand at a place of a manifest of a type; for the `folder` of
-    the repetition the recorded value may name another one.
+    the repetition the recorded value may name another one. The default is in no text.
     """
     if isinstance(recorded, list) and isinstance(repeated, list) and len(recorded) == len(repeated):
         recorded = dict(enumerate(recorded))
@@ -328,6 +328,9 @@ def compare_json(
 
 
 def _origin(recorded: str, repeated: str, folder: str) -> str:
+    """What a recorded text has where the repeated one names a folder; empty where both differ in
+    more than that.
+    """
     start, found, end = repeated.partition(folder)
     match = re.fullmatch(f"{re.escape(start)}(.+){re.escape(end)}", recorded) if found else None
     return match[1] if match else ""
@@ -371,6 +374,7 @@ def _compare_tables(
 
 
 def _is_same(recorded: Any, repeated: Any, scale: float) -> bool:
+    """True if two values of JSON or of a row are equal, floats within the tolerance."""
     if isinstance(recorded, float) and isinstance(repeated, float):
         both_nan = math.isnan(recorded) and math.isnan(repeated)
         return both_nan or math.isclose(recorded, repeated, rel_tol=RTOL, abs_tol=ATOL * scale)
@@ -410,6 +414,7 @@ def _compare_arrays(
         if first.shape != second.shape or first.dtype != second.dtype:
             comparison.note(name, f"array {key[:60]} has another shape or type")
         elif not are_close(first, second, comparison.scale):
+            # Names end with the sample, where an array is of one.
             sample = key.rpartition("/")[2]
             differing.append(int(sample) if sample.isdecimal() else number)
 

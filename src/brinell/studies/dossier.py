@@ -214,7 +214,7 @@ def _missing(sources: Sequence[Source]) -> Iterator[tuple[str, str, str]]:
         spec, data = "MODEL", "DATA"
 
     audit = next((str(s.folder) for s in sources if s.verb == "audit"), "RUN")
-    words = {
+    arguments = {
         "data": f"--data {shlex.quote(data)}",
         "spec": shlex.quote(data),
         "model": f"--model {shlex.quote(str(spec))}",
@@ -223,16 +223,17 @@ def _missing(sources: Sequence[Source]) -> Iterator[tuple[str, str, str]]:
     verbs = {source.verb for source in sources}
     for verb, (answer, command) in STUDIES.items():
         if verb not in verbs:
-            yield verb, answer, command.format(**words)
+            yield verb, answer, command.format(**arguments)
 
 
 def _spec_of(source: Source) -> str:
     """The spec of the model: an audit records it, any other study has it in its request."""
     names = [entry["name"] for entry in source.manifest["models"]]
-    at = names.index(source.model)
+    index = names.index(source.model)
     request = source.manifest["request"].get("model") or "MODEL"
     specs = [request] if isinstance(request, str) else request
-    return str(source.manifest["models"][at].get("spec", specs[at % len(specs)]))
+    # A study of models in memory may name fewer specs than models.
+    return str(source.manifest["models"][index].get("spec", specs[index % len(specs)]))
 
 
 def _disagreements(sources: Sequence[Source]) -> Iterator[Note]:

@@ -66,14 +66,15 @@ def carry_out(call: Call) -> AgentResult:
 def _audit_command(call: Call) -> str:
     """A command that audits with the policy, on data that it has not seen."""
     request = call.request
-    words = [
+    # Data and models in memory have no spec that a command could name.
+    arguments = [
         "--data",
         other_data(request.data) if call.dataset(truth=True) is None else "OTHER-DATA",
     ]
-    words += [] if call.models() else ["--model", request.model]
+    arguments += [] if call.models() else ["--model", request.model]
     attack = plugins.with_options(request.attack, {"policy": str(call.file())})
-    words += ["--norm", request.norm, "--eps", request.eps, "--attack", attack]
-    return shlex.join(["brinell", "audit", *words])
+    arguments += ["--norm", request.norm, "--eps", request.eps, "--attack", attack]
+    return shlex.join(["brinell", "audit", *arguments])
 
 
 def other_data(spec: str) -> str:
@@ -84,6 +85,7 @@ def other_data(spec: str) -> str:
         return plugins.with_options(spec, {"split": None})
     kind, _, address = spec.partition(":")
     path, mark, query = address.partition("?")
+    # A file for tests is named like that for training, with one word exchanged.
     test = Path(path).with_name(Path(path).name.replace("train", "test")) if path else Path()
     return (
         f"{kind}:{test}{mark}{query}"
@@ -105,6 +107,7 @@ def _train(call: Call) -> Agent:
 
     check_safetensors_name(out, "a policy")
     eps = parse_budget(request.eps)
+    # A training of so many steps ends by them: the time must not end it before.
     seconds = 60 * request.minutes if request.steps is None else 1e9
     name, _, options = plugins.parse(request.attack)
     papers = options.pop("policy", DEFAULT) == PAPERS
@@ -168,6 +171,7 @@ def _train(call: Call) -> Agent:
             dataset.domain.part(batch.x[trial]), replace(threat.select(trial), domain=domain)
         ):
             call.progress.note(line)
+        # Surrogates learn classes, which masks and boxes have not, and the papers' agent has none.
         trains_surrogates = request.surrogates and not papers and subject is None
         candidates = []
         if trains_surrogates and len(positions) >= FEWEST:
@@ -220,6 +224,7 @@ def _open_model(
     """
     if dataset.info.truth is not None:
         subject, ids = _open_subject(request, dataset, model, ids, device, note)
+        # To open the task costs one look at a picture, before the first look at each.
         return subject.model, subject, ids, len(ids) + 1
     counted: dict[str, Any] = {}
     model = with_logits(model, dataset, counted)
@@ -268,6 +273,7 @@ def _surrogates(
     device: torch.device,
 ) -> Iterator[Candidate]:
     """Train surrogates on all data but the inputs by which they are chosen and validated."""
+    # What chooses surrogates comes before what validates, so both are all that follows its start.
     reserve = positions[set_aside(len(positions)).start :]
     training = np.setdiff1d(np.arange(len(dataset)), reserve)
     unreadable = unreadable_samples(dataset, training.tolist())

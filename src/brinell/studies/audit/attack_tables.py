@@ -51,7 +51,10 @@ def _labelled(has_column: bool, model: ModelResult, stage: StageResult) -> list[
 
 
 def _openings(has_column: bool, model: ModelResult, stage: StageResult, eps: str) -> list[str]:
-    """The samples that the first cells of a row open: those that the attack broke."""
+    """The samples that the first cells of a row open: those that the attack broke.
+
+    These cells are the model where there are several, the attack, and its number of samples.
+    """
     own = {"model": model.name} if has_column else {}
     return [where(**own, attack=stage.attack, eps=eps)] * (2 + has_column)
 
@@ -68,7 +71,7 @@ def _cascade(models: Sequence[ModelResult], budget: int, quantity: str) -> Table
     opens = []
     has_column = len(models) > 1
     for model in models:
-        before = model.clean_accuracy.value
+        accuracy = model.clean_accuracy.value  # before the stage
         for stage in model.stages:
             if stage.separate:
                 continue
@@ -79,13 +82,14 @@ def _cascade(models: Sequence[ModelResult], budget: int, quantity: str) -> Table
             figures: list[Cell] = [
                 stage.attacked,
                 Percent(after),
-                Points(minus(after, before)),
+                Points(minus(after, accuracy)),
+                # 0 where the stage has no figure at the budget.
                 sum(stage.broken[budget : budget + 1]),
                 stage.median_queries,
             ]
             rows.append([*_labelled(has_column, model, stage), *figures, *_costs(stage)])
             opens.append(_openings(has_column, model, stage, model.eps_text[budget]))
-            before = before if after is None else after
+            accuracy = accuracy if after is None else after
 
     note = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
     text = (
@@ -172,6 +176,7 @@ def _query_curves(models: Sequence[ModelResult]) -> Block:
             if stage.separate
         ]
         limit = max(int(line.points[-1][0]) for line in series)
+        # 1, 10, 100 and so on: a limit of four digits reaches 1,000.
         decades = [10**power for power in range(len(str(limit)))]
         figures.append(
             Curve(

@@ -130,6 +130,7 @@ def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
     if model.info.server is None:
         with model.info.session(plan.device):
             x = plan.dataset.load(plan.ids[:PASSES].tolist()).to(plan.device)
+            # The first answers warm the device up: only those after them are timed.
             predict(model, x, plan.request.batch_size)
             start = time.perf_counter()
             predict(model, x, plan.request.batch_size)

@@ -127,6 +127,7 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
         request=certified,
         options=AuditedRun(run=folder),
         out=None if folder is None else folder / PROOFS,
+        # An interruption is resumed by the folder of the audit, not by this one.
         begin=lambda path: None,
     )
 
@@ -144,6 +145,7 @@ def _detection(call: Call, plan: Plan, folder: Path) -> Call:
         fpr=options.fpr,
     )
 
+    # The clean data of detectors are the training data of that study.
     inputs = {
         "train" if name == "detector_data" else name: dataset
         for name, dataset in call.datasets.items()
@@ -156,6 +158,7 @@ def _detection(call: Call, plan: Plan, folder: Path) -> Call:
         options=None,
         datasets=inputs,
         out=folder / DETECTED,
+        # An interruption is resumed by the folder of the audit, not by this one.
         begin=lambda path: None,
     )
 

@@ -241,17 +241,21 @@ def _may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random:
     """True if rounding on another machine, or the chance of a random model, explains another
     outcome of a check.
     """
+    # No rounding makes a figure or a limit appear or vanish.
     for key in ("figure", "limit"):
         if (repeated.get(key) is None) != (recorded.get(key) is None):
             return False
     figure, limit = repeated.get("figure") or 0.0, repeated.get("limit") or 0.0
     if repeated["passed"] != recorded["passed"]:
+        # Within a tenth of its limit a figure may fall on either side; two zeros are no figure.
         is_near = abs(figure - limit) <= max(abs(limit), abs(figure)) / 10 > 0
+        # Whether a model answers at random is the excuse itself, and has none.
         return repeated["code"] != Code.RANDOM and (is_random or is_near)
 
     text, stated = _words_of(repeated), _words_of(recorded)
     if NUMBER.split(text) != NUMBER.split(stated):
         return is_random and repeated["passed"] is None
+    # Each number may move by half of itself, the figure also by half of its limit.
     numbers = [figure, *map(float, NUMBER.findall(text))]
     counterparts = [recorded.get("figure") or 0.0, *map(float, NUMBER.findall(stated))]
     are_near = all(
@@ -280,11 +284,13 @@ class JudgedAnswers:
         self.looks = torch.cat(parts, 1)
         """(looks, n, classes)"""
         self.logits = self.looks.mean(0)
+        # The run took the mean of `eot` answers, and this is one of `looks`: both scatter.
         self._errors = CHANCE_ERRORS * (1 / eot + 1 / looks) ** 0.5
 
     def names(self, claimed: Array) -> Array:
         """(n,) bool: whether the claimed class (n,) leads, but for rounding and chance."""
         y = torch.as_tensor(np.asarray(claimed), device=self.logits.device).long()
+        # The strongest other class, which leads where the margin is above 0.
         rival = self.logits.scatter(1, y[:, None], -torch.inf).argmax(1)
         index = torch.arange(len(y), device=y.device)
         slack = losses.rounding(self.logits, y) + self.chance(
@@ -305,7 +311,7 @@ class Pair(NamedTuple):
     margins: Array
     """(rows,) the clean margins, above 0."""
     deviates: Array
-    """(rows,) bool: where rounding does not explain both."""
+    """(rows,) bool: where both differ by more than rounding explains."""
 
 
 class Attempt(NamedTuple):
@@ -333,12 +339,14 @@ class RepeatedAudit(ModelAudit):
         """Stages that were attacked again."""
         self.drawn = np.zeros(len(self.plan.ids), bool)
         self.levels = np.full((2, len(self.plan.ids)), len(self.plan.levels))
-        """(2, n) smallest levels at which the drawn samples break, in the run and now."""
+        """(2, n) smallest levels at which the drawn samples break, in the run and now; the number of
+        levels where none does."""
         repetition.audits.append(self)
 
     def pieces(self) -> Checks:
         """The pieces of the whole audit; returns the failed checks, by code, each with its text."""
         failed: dict[str, str] = yield from super().pieces()
+        # The first row is of the run, the second of the repetition.
         earlier = self.levels[1] < self.levels[0]
         if self.is_random and earlier.sum() > most_earlier(self._count_turned()):
             text = "samples break at smaller budgets than recorded, more often than chance explains"
@@ -372,6 +380,7 @@ class RepeatedAudit(ModelAudit):
         return ""
 
     def _count_turned(self) -> int:
+        """How many samples break at another level than recorded, or only in one of both."""
         return int((self.levels[0] != self.levels[1]).sum())
 
     def miss_probability(self, forged: int) -> float:
@@ -407,6 +416,7 @@ class RepeatedAudit(ModelAudit):
         repeated = self.audited.rows[CLEAN]
         self.predictions = int((repeated.outcome != Outcome.FAILED).sum())
         self._compare_clean(recorded, repeated)
+        # From here on each stage starts at what is recorded, not at what came out now.
         self._accept(CLEAN)
         self.audited.rows[CLEAN] = recorded
         return State.from_clean(
@@ -415,6 +425,7 @@ class RepeatedAudit(ModelAudit):
 
     def _draw(self, clean: Records) -> None:
         """Draw the samples that are attacked again; no seed tells whoever made the run which."""
+        # A sample without a budget above 0 is attacked by nobody.
         candidates = np.flatnonzero(
             is_open(clean.outcome) & (self.plan.units > 0) & bool(len(self.plan.levels))
         )
@@ -434,6 +445,7 @@ class RepeatedAudit(ModelAudit):
         a verification has to find.
         """
         states = worst_case(grid(self.recorded.rows, self.recorded.manifest, self.name))
+        # The levels are the budgets above 0: without the column of 0, where the run has one.
         states = states[:, -len(self.plan.levels) :]
         robust, judged = (states == RIGHT).sum(0), (states != UNJUDGED).sum(0)
         change = min(self.attacked, change_to_see(robust.tolist(), judged.tolist()))
@@ -471,6 +483,7 @@ class RepeatedAudit(ModelAudit):
         scales = {"margin": float(np.median(margins)) if len(margins) else 0.0, "share": 1.0}
         for name in EXACT if self.is_random else (*EXACT, *ROUNDED):
             differs = differing(recorded, repeated, name, scales)
+            # These follow from the class that leads, which rounding or chance may decide.
             if name in ("clean_pred", "outcome", "target"):
                 differs &= ~self._leads(recorded, differs)
             description = f"column {name} comes out differently"
@@ -523,8 +536,10 @@ class RepeatedAudit(ModelAudit):
         waits = stage.waits and not attacked.any() if self.is_random else self.checks.waits(stage)
         idle = spared_samples(self.plan, stage, before, waits=waits)
 
+        # A sample that broke at the smallest level, 0, leaves nothing to attack.
         open_ = before.correct & (before.broken > 0)
         wrong = attacked != (open_ & ~idle)
+        # A stage that attacked any sample has a row for each that it spared, too.
         wrong |= np.isin(self.plan.ids, recorded.sample_id[~is_attacked]) != (
             open_ & idle & attacked.any()
         )
@@ -586,6 +601,7 @@ class RepeatedAudit(ModelAudit):
         reasons of failures.
         """
         repeated, ids = pair.repeated, pair.repeated.sample_id
+        # The smallest level of all stages so far, in the run (0) and in the repetition (1).
         for side, records in enumerate((pair.recorded, repeated)):
             is_broken = has_broken(records)
             index = np.searchsorted(self.plan.ids, records.sample_id[is_broken])
@@ -608,7 +624,9 @@ class RepeatedAudit(ModelAudit):
 
         legend = self.recorded.legend(self.name, stage.name)
         if len(ids) and legend != attempt.facts.get("legend", {}):
+            # The legend is one for all samples, so one of them stands for it.
             self._note(stage.name, "what the stored numbers mean comes out differently", ids[:1])
+        # Of rows that deviate the stored numbers deviate, too.
         alike = ids[~pair.deviates].tolist()
         arrays = self.recorded.extras(self.name, stage.name, alike)
         counterparts = read_extras(attempt.files, alike)
@@ -657,6 +675,7 @@ class RepeatedAudit(ModelAudit):
         in_bounds = ((x >= low - domain.slack) & (x <= high + domain.slack)).flatten(1).all(1)
         units = torch.as_tensor(records.unit[:, None], device=x.device)
         levels = (units * torch.as_tensor(plan.levels, device=x.device)).float()
+        # The number of levels for an input that lies within none.
         level = level_of(size(plan.distance, x, x0), levels, plan.distance, domain).cpu().numpy()
 
         answers = self._answer(x, stage.eot)
@@ -673,6 +692,7 @@ class RepeatedAudit(ModelAudit):
             "the stored input is no success": margin >= -slack,
         }
 
+        # Coarse or random answers allow no comparison of single figures.
         is_rough = plan.request.precision != "float32" or self.is_random
         confidence = losses.decision(answers.logits)[0].cpu().numpy()
         adv_margin = np.ma.filled(records.adv_margin, np.nan)
@@ -704,6 +724,7 @@ class RepeatedAudit(ModelAudit):
         eps = torch.as_tensor(np.ma.getdata(records.broken) * records.unit, device=x.device).float()
         limit = eps + tolerance(eps, distance, domain)
         quantised = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
+        # Where the run found a rounding within the budget it took that one, else the nearest.
         towards = quantise(x, x0, limit, distance, domain)
         rounded = torch.where(per_sample(quantised, x), towards, domain.round(x))
         is_within = size(distance, rounded, x0) <= limit
@@ -714,6 +735,7 @@ class RepeatedAudit(ModelAudit):
         }
 
     def _answer(self, x: Tensor, eot: int) -> JudgedAnswers:
+        """Answers to inputs, of a random model so many that their scatter shows."""
         return JudgedAnswers(self.audited, x, eot, max(eot, LOOKS) if self.is_random else eot)
 
 

@@ -144,7 +144,7 @@ class AuditReport:
 
     @cached_property
     def standing(self) -> Standing | None:
-        """As `standing_of` finds it."""
+        """The order of the models at the budgets above 0; None where their samples allow none."""
         return standing_of(self.run.manifest, self.records)
 
     @property
@@ -324,7 +324,7 @@ class AuditReport:
                 v.Series(
                     name=name,
                     points=[(0.0, clean), *((rates[i].eps, rates[i]) for i in self.above)],
-                    band=len(names) < 4,
+                    band=len(names) < 4,  # more bands would cover each other
                 )
                 for name, (clean, rates) in zip(names, lines, strict=True)
             ],

@@ -161,6 +161,7 @@ class Audit(ReportedResult, AuditResult):
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
         limit = math.inf
         if eps is not None:
+            # The budget of the run that is meant, with room for the rounding of its digits.
             limit = _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
         closest = run.closest(result.name, limit=limit, attack=attack)
         inputs = run.inputs_of(closest)
@@ -231,6 +232,7 @@ def summarise(content: Folder[Records]) -> Audit:
 def _rate_at(
     values: Sequence[Value], budgets: Sequence[float], texts: Sequence[str], eps: Any
 ) -> Value:
+    """The one of the values over the budgets that belongs to `eps`; the last for None."""
     if eps is None:
         return values[-1]
     levels = parse_eps(eps_text(eps)).values

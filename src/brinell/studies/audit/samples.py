@@ -81,6 +81,7 @@ def samples_block(run: Run, records: Records, models: Sequence[str], maps: Maps)
         text += f" {'No kept sample was broken.' if broken else 'No adversarial input was found.'}"
     content = {
         "models": models,
+        # All true classes, and in entries 3 and 8 of a row those that the model answered.
         "classes": {str(c): class_name(names, c) for c in np.unique(kept.label).tolist()}
         | {str(c): class_name(names, c) for row in rows for c in (row[3], row[8]) if c is not None},
         "attacks": [
@@ -105,6 +106,7 @@ def _first_broken(budgets: int, row: Sequence[Any]) -> tuple[Any, ...]:
     """The order of rows, as `ROWS` has them: the smallest budget that breaks a sample, then its
     distance.
     """
+    # Of a row the last entry is what broke it, 6 the distance, 1 the sample and 0 the model.
     level = min((level for _, level in row[-1]), default=budgets)
     return level, math.inf if row[6] is None else row[6], row[1], row[0]
 
@@ -136,9 +138,12 @@ def _most_telling(records: Records) -> Array:
     broken = np.full(len(ids), np.inf)
     np.minimum.at(broken, inverse, np.ma.filled(records.broken.astype(np.float64), np.inf))
 
+    # Sorted by class and, within it, by the smallest budget; the last key counts first.
     order = np.lexsort((ids, broken, labels))
+    # The place of a sample within its class is the round in which it is taken.
     starts = np.searchsorted(labels[order], labels[order])
     turns = np.arange(len(ids)) - starts
+    # All rounds of broken samples, then those of samples that hold.
     rounds = np.lexsort((broken[order], turns, np.isinf(broken[order])))
     return np.asarray(ids[order[rounds[:MOST]]])
 
@@ -147,34 +152,35 @@ def _rows_of(
     manifest: Mapping[str, Any], number: int, records: Records, closest: Records
 ) -> list[list[Any]]:
     """The samples of a model, as `ROWS` has them."""
-    attacks = {stage["name"]: at for at, stage in enumerate(manifest["stages"])}
+    attacks = {stage["name"]: number for number, stage in enumerate(manifest["stages"])}
     hit = take(records, np.flatnonzero(has_broken(records)))
     budgets = eps_index(np.asarray(manifest["eps"], np.float64), np.ma.getdata(hit.broken))
     broken: dict[int, list[tuple[int, int]]] = {}
     for sample, attack, budget in zip(hit.sample_id.tolist(), hit.attack, budgets, strict=True):
         broken.setdefault(sample, []).append((attacks[str(attack)], int(budget)))
-    lost = set(records.sample_id[records.outcome == Outcome.FAILED].tolist())
+    # A failure of any stage leaves the sample without a judgement.
+    failed = set(records.sample_id[records.outcome == Outcome.FAILED].tolist())
     size = sizes(closest, str(manifest["distance"])).tolist()
-    at = {sample: row for row, sample in enumerate(closest.sample_id.tolist())}
+    places = {sample: row for row, sample in enumerate(closest.sample_id.tolist())}
 
     # Each sample has one row of the first check; those that no attack broke have no example.
     rows = []
     for row in np.flatnonzero(records.attack == CLEAN).tolist():
         sample = int(records.sample_id[row])
-        state = STATES.get(records.outcome[row], "unjudged" if sample in lost else "right")
+        state = STATES.get(records.outcome[row], "unjudged" if sample in failed else "right")
         answer = [int(records.clean_pred[row]), _share(records.clean_confidence[row])]
-        found: list[Any] = [None] * 4
-        if sample in at:
-            near = at[sample]
-            queries = closest.queries_to_success[near]
-            found = [
-                float(f"{size[near]:.3g}") if math.isfinite(size[near]) else None,
+        example: list[Any] = [None] * 4
+        if sample in places:
+            place = places[sample]
+            queries = closest.queries_to_success[place]
+            example = [
+                float(f"{size[place]:.3g}") if math.isfinite(size[place]) else None,
                 None if np.ma.is_masked(queries) else int(queries),
-                None if np.ma.is_masked(closest.adv_pred[near]) else int(closest.adv_pred[near]),
-                _share(closest.adv_confidence[near]),
+                None if np.ma.is_masked(closest.adv_pred[place]) else int(closest.adv_pred[place]),
+                _share(closest.adv_confidence[place]),
             ]
         label = int(records.label[row])
-        rows.append([number, sample, label, *answer, state, *found, broken.get(sample, [])])
+        rows.append([number, sample, label, *answer, state, *example, broken.get(sample, [])])
     return rows
 
 

@@ -56,13 +56,17 @@ def parse_until(text: str) -> Question:
     try:
         value = parse_decimal(text.removeprefix(ROBUST))
     except ValueError:
-        value = -1.0
+        value = -1.0  # refused below, as any number outside 0 to 1
     if not 0 <= value <= 1:
         raise RequestError(
             f"{option('until')} is {text!r}: write a half-width such as 0.02, or robust:0.4 for a "
             "threshold, each from 0 to 1"
         )
-    return Question(value) if text.startswith(ROBUST) else Question(threshold=None, width=value)
+    return (
+        Question(threshold=value)
+        if text.startswith(ROBUST)
+        else Question(threshold=None, width=value)
+    )
 
 
 def run_waves(plan: Plan, audit: Callable[..., Run], progress: Progress, *, resume: bool) -> Run:

@@ -176,7 +176,8 @@ def examine(
         )
 
     parts = [score(CLEAN, np.arange(len(ids)), x, fooled=~right)]
-    # Of the stored examples those within the largest budget: others are not what was measured.
+    # Of the stored examples those within the largest budget, but for its rounding: others are not
+    # what was measured.
     broken = np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9)
     for stage in [entry["name"] for entry in plan.run.manifest["stages"]]:
         stored = plan.run.adversarial(
@@ -190,11 +191,10 @@ def examine(
             parts.append(score(stage, position, inputs, fooled=True))
     arrays: dict[str, Array] = {}
     background, share = most_frequent(x, domain)
-    # In a distance that is not a norm, the projection may move any value, including those that a
-    # mask fixes.
-    attacks = EVADING[
-        : (2 if share >= SHARE and not is_relative(plan.distance) else 1) if eps > 0 else 0
-    ]
+    # The second attack keeps the background, where there is one. In a distance that is not a norm,
+    # the projection may move any value, including those that a mask fixes.
+    keeps_background = share >= SHARE and not is_relative(plan.distance)
+    attacks = EVADING[: 2 if keeps_background else 1] if eps > 0 else ()
     attackable = np.flatnonzero(right)
     for attack, start in product(attacks, range(0, len(attackable), CHUNK)):
         position = attackable[start : start + CHUNK]
@@ -204,6 +204,7 @@ def examine(
         budget = torch.full((n,), eps, device=plan.device)
         threat = Threat(distance=plan.distance, eps=budget, domain=domain, criterion=criterion)
         ledger = open_questions(plan.models[model], batch, threat, anywhere=False, batch_size=CHUNK)
+        # What differs from the background but for rounding may change, in the first attack all.
         free = (
             None if attack == EVADING[0] else ledger.movable((x[index] - background).abs() > 1e-6)
         )
@@ -212,6 +213,7 @@ def examine(
         )
         proposals = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=STEPS, free=free)
         full = ledger.full_inputs(batch.ids, proposals)
+        # The closest input of each success; of a failure what the attack proposed last.
         found = torch.where(norms.per_sample(ledger.fooled, full), ledger.best.closest, full)
         wrong = classes(plan.models[model], found, CHUNK) != labels[position]
         parts.append(
@@ -316,6 +318,7 @@ def evade(
         free = None if free is None else free[active]
         if not len(batch):
             return best
+        # From FIRST_STEP + LAST_STEP down to LAST_STEP along half a cosine.
         share = FIRST_STEP * (1 + math.cos(math.pi * step / steps)) / 2 + LAST_STEP
         ascent = threat.distance.ascent(gradient if free is None else gradient * free)
         x = project(x + norms.per_sample(share * threat.eps, x) * ascent, batch, free, threat)

@@ -45,6 +45,7 @@ def galleries(
     rows = _rows(folder)
     shape = manifest["data"]["domain"]["shape"]
     is_large = len(shape) > 2 and shape[-2] * shape[-1] > 64 * 64
+    # Of large pictures a page shows fewer.
     chosen = choose(rows, OF_LARGE if is_large else PER_MODEL)
     if not chosen:
         return
@@ -75,6 +76,7 @@ def choose(rows: Mapping[int, Levels], most: int) -> list[int]:
     data.
     """
     by_class: dict[Any, list[int]] = {}
+    # Level 1 is the adversarial example.
     for sample, levels in rows.items():
         if 1.0 in levels:
             by_class.setdefault(levels[1.0]["label"], []).append(sample)
@@ -167,6 +169,7 @@ class _Pictures:
     def _compare(
         self, sample: int, levels: Levels, level: float
     ) -> tuple[list[Picture], list[tuple[str, str]], str]:
+        """The clean input beside one level: pictures, their legend, and what else is to be said."""
         captions = self._answer(levels[0.0]), self._answer(levels[level])
         clean = self._arrays[f"{sample}/0/input"]
         x = self._arrays[f"{sample}/{level:g}/input"]
@@ -175,6 +178,7 @@ class _Pictures:
 
     def _view(self, sample: int, levels: Levels, level: float) -> Any:
         """The view of one level."""
+        # The first picture of a signal shows both inputs; of others the last one is of the level.
         pictures, _, _ = self._compare(sample, levels, level)
         return pictures[0 if self._kind == "signal" else -1].image
 

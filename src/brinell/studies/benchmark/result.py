@@ -175,14 +175,14 @@ class BenchmarkResult(FolderResult):
                     ),
                     rows=[
                         (
-                            one.level,
-                            one.inputs,
-                            one.unreached,
-                            Percent(one.accuracy),
-                            Percent(one.adversarial),
-                            one.median_l2,
+                            entry.level,
+                            entry.inputs,
+                            entry.unreached,
+                            Percent(entry.accuracy),
+                            Percent(entry.adversarial),
+                            entry.median_l2,
                         )
-                        for one in self.levels
+                        for entry in self.levels
                     ],
                     text="A level is a multiple of the L2 distance of the adversarial "
                     "example; 0 is the clean input. Accuracy is "
@@ -398,6 +398,7 @@ def _energy(patches: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def _examples(rows: dict[str, Array]) -> Array:
     """(rows,) bool: the adversarial examples, which are level 1."""
+    # Columns hold objects, of which a comparison makes flags and a bare name does not.
     return np.asarray((rows["level"] == 1) & (rows["reached"] == True))  # noqa: E712
 
 

@@ -129,6 +129,7 @@ def _try_attack(plan: BenchmarkPlan, ids: Array) -> list[str]:
     trial = ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
     x = domain.part(plan.dataset.load(trial.tolist()))
     distance = plugins.build("distance", "l2")
+    # Without a cap every input within the bounds is allowed.
     eps = torch.full((len(x),), plan.eps or extent(distance, domain.free))
     threat = Threat(distance=distance, eps=eps, domain=domain.free)
     return plan.attack.try_on(x, threat)
@@ -229,7 +230,8 @@ def pieces(plan: BenchmarkPlan, call: Call) -> list[Piece]:
         f"{plan.request.steps:,} for each sample"
     )
 
-    # A piece is at most so many samples and so many bytes: a file of data/ holds its inputs.
+    # A piece is at most so many samples and so many bytes of float32: a file of data/ holds its
+    # inputs.
     size = max(1, min(PIECE_SAMPLES, PIECE_BYTES // (4 * math.prod(plan.form.domain.shape))))
     starts = range(0, len(plan.ids), size)
     return [

@@ -77,7 +77,7 @@ class Read(Converted):
     """A model whose answers are kept while the ledger asks it."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__(model, step="", classes=model.classes)
+        super().__init__(model, step="", classes=model.classes)  # answers stay as they are
         self.answers: list[Tensor] = []
 
     def predict(self, x: Tensor) -> Tensor:
@@ -164,7 +164,8 @@ class BenchmarkSearch:
         if task is None:
             check_answers(torch.cat(self._model.answers), self._model)
 
-        # What the clean inputs decide; empty for samples that the agent must distort.
+        # What the clean inputs decide; empty for samples that the agent must distort. Of several
+        # reasons the last one counts.
         wrong = np.array([row["wrong"] for row in self._clean])
         outcome = np.full(len(y), "", dtype=object)
         outcome[(margin > 0).cpu().numpy()] = SearchOutcome.ALREADY
@@ -219,7 +220,7 @@ class BenchmarkSearch:
         """
         for index, way in zip(rows.tolist(), ways.cpu().numpy(), strict=True):
             if index in examples:
-                # The first check is a query too, before those of the agent.
+                # The first check is a query too, before those of the agent. Unused rows are NaN.
                 way[:, 0] += 1
                 self.arrays[f"{self.ids[index]}/way"] = way[~np.isnan(way[:, 0])]
 
@@ -250,6 +251,7 @@ class BenchmarkSearch:
                 remaining.tolist(), (later > 0).tolist(), answers, strict=True
             ):
                 if better:
+                    # Any margin above 0 says that the input is adversarial.
                     cells[position], margin[position] = answer, 1
                     for column, values in zip(example, farther, strict=True):
                         column[position] = values[position]

@@ -214,7 +214,8 @@ def _entry(members: Sequence[tuple[BoardFigures, int]]) -> BoardEntry:
         if f.certified
     ]
 
-    # Folders themselves have no order, so the last entry is not compared.
+    # Folders themselves have no order, so the last entry is not compared. Without attacks or proofs
+    # the folder is None, and its position means nothing.
     *_, position, folder = max(attacked, key=lambda entry: entry[:-1], default=(0, None))
     *_, place, proofs = max(proven, key=lambda entry: entry[:-1], default=(0, None))
     return BoardEntry(folder, position, proofs, place)

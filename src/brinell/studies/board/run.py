@@ -52,7 +52,7 @@ def carry_out(call: Call) -> BoardResult:
             with fitting(path):
                 figures += examine(path, request.level, call.trust)
         except BrinellError as error:
-            refused.append(Refusal(run=str(path), why=one_line(error, 600)))
+            refused.append(Refusal(run=str(path), why=one_line(error, most=600)))
 
     return write_site(site, request.title, figures, refused)
 

@@ -57,6 +57,7 @@ def carry_out(call: Call) -> PluginsResult:
         )
 
     rows = []
+    # Cascades are no plug-ins: no folder holds them.
     for folder in plugins.FOLDERS if kind is None else {kind} - {CASCADE}:
         for name in plugins.names(folder):
             summary, settings = plugins.describe(folder, name)

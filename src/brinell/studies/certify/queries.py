@@ -57,6 +57,7 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
     open_cases = list(query.cases)
     end = start + request.timeout
     for spec in request.method:
+        # Of a spec the name and the options: a bound has no address between them.
         method: Method = plugins.build("bound", *plugins.parse(spec)[::2])
         if open_cases and time.monotonic() < end:
             open_cases = _refute(method, open_cases, network, progress)
@@ -207,6 +208,7 @@ class CaseModel:
         """
         case, kind = self._cases[0], self._network.element_type
         x = (case.low + (case.high - case.low) * u.detach().double().numpy()).astype(kind)
+        # Both ends are rounded into the box; if they cross, no number of the type lies in it.
         low, high = case.low.astype(kind), case.high.astype(kind)
         low = np.where(low.astype(np.float64) < case.low, np.nextafter(low, kind.type(np.inf)), low)
         high = np.where(

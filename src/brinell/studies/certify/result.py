@@ -351,10 +351,12 @@ def _band(table: Outcomes, levels: Array, has_attacks: bool, has_tools: bool) ->
 
 def _samples(table: Outcomes, names: list[str]) -> Iterator[SampleBudgets]:
     ids, first, index = np.unique(table.sample_id, return_index=True, return_inverse=True)
+    # NaN stands for no budget; `fmax` and `fmin` pass it over.
     proven, claimed, broken = np.full((3, len(ids)), np.nan)
     lost = np.isin(table.outcome, (BROKEN, WRONG))
     # Proofs of outside verifiers are claimed, so they have a figure of their own.
     for part, limits in ((without_tools(table), proven), (table, claimed)):
+        # A proof may reach beyond the budget of its row.
         held = part.outcome == CERTIFIED
         np.fmax.at(limits, index[held], np.fmax(table.eps, table.proven_at)[held])
     np.fmin.at(broken, index[lost], table.eps[lost])

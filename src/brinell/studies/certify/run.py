@@ -107,6 +107,7 @@ def carry_out(call: Call) -> CertifyResult | QueryResult:
 
 
 def _check_settings(request: CertifyRequest, allowed: set[str], purpose: str) -> None:
+    """Refuse settings that differ from their defaults and have no part in a purpose."""
     for name, field in CertifyRequest.model_fields.items():
         if name not in allowed and getattr(request, name) != field.default:
             raise RequestError(f"{option(name)} has no part in {purpose}: leave it out")
@@ -153,6 +154,7 @@ def make_plan(call: Call) -> CertifyPlan:
     if smoothing is not None:
         smoothing.check_radius(max(texts))
     specs = request.method if smoothing is None else ()
+    # Of a spec the name and the options: a bound has no address between them.
     methods = tuple((spec, plugins.build("bound", *plugins.parse(spec)[::2])) for spec in specs)
     # Verifiers need not be there where their answers are read from a folder.
     commands = request.solver if options.answers is None else ()
@@ -196,6 +198,7 @@ def _budgets(request: CertifyRequest, smoothing: Smoothing | None) -> dict[float
 
 
 def _smoothing(request: CertifyRequest) -> Smoothing:
+    """The smoothing that a request names; refuses settings that it has not."""
     _check_settings(request, NOISE, "smoothing")
     if request.norm != "l2" or len(request.method) > 1:
         wrong = (
@@ -297,7 +300,7 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
         on_processor = Prover.of(network, plan.dataset.domain, call.request.norm)
 
         def is_wrong(x: torch.Tensor, label: int) -> bool:
-            return int(predict(model, x.to(plan.device), 1).argmax(1)) != label
+            return int(predict(model, x.to(plan.device), batch_size=1).argmax(1)) != label
 
         questions = solvers.Questions(
             ids=ids,
@@ -321,6 +324,7 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
     outcome = np.where(positions >= attacked.first[:, None], BROKEN, OPEN).astype(object)
     outcome[positions <= proven[:, None]] = CERTIFIED
     outcome[~attacked.right], outcome[attacked.failed] = WRONG, FAILED
+    # Position -1 takes the last level, which `where` drops: nothing above 0 is proven there.
     radius = np.where(proven >= 0, np.array(plan.levels)[proven], np.nan)
     by_proof = (outcome == CERTIFIED) & (positions >= 0)
     return _rows(
@@ -444,7 +448,7 @@ def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
     right = cells.clean[positions] == RIGHT
     # Of each sample the position of the smallest budget at which it is wrong.
     first = np.where(wrong.any(1), wrong.argmax(1), budgets)
-    first[~right] = 0
+    first[~right] = 0  # what is wrong without a change is wrong at every budget
     nearest = rows.take(run.rows, closest_rows(run.rows, model, str(run.manifest["distance"])))
     nearest = rows.take(nearest, np.isin(nearest.sample_id, ids))
     places = {sample: k for k, sample in enumerate(ids.tolist())}

@@ -82,6 +82,7 @@ class Smoothing(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.largest:
+            # Of so few draws even unanimous ones bound a share by one half at most.
             least = math.floor(math.log(self.alpha) / math.log(0.5)) + 1
             raise ValueError(
                 f"{self.draws} draws cannot tell any class at alpha "
@@ -92,7 +93,9 @@ class Smoothing(Checked):
     def largest(self) -> float:
         """The largest radius that the draws allow."""
         if self.early:
-            return self.radius(float(lower_end(ValueCounts(0, 0, self.draws), self.alpha)))
+            unanimous = ValueCounts(zeros=0, halves=0, ones=self.draws)
+            return self.radius(float(lower_end(unanimous, self.alpha)))
+        # The exact bound (Clopper-Pearson) if all draws are of one class.
         return self.radius(self.alpha ** (1 / self.draws))
 
     def radius(self, low: float) -> float:
@@ -140,7 +143,10 @@ class Smoothing(Checked):
             hits += int(counts[prediction])
             n += step
 
-            seen = ValueCounts(n - hits, 0, hits)
+            # Draws of other classes count 0, those of the class 1, and none a half. A wealth of
+            # 1 / alpha against a share is reached with a probability of at most alpha where it is
+            # the true one (Ville's inequality).
+            seen = ValueCounts(zeros=n - hits, halves=0, ones=hits)
             is_proven = log_wealth(seen, shares) >= -math.log(self.alpha)
             is_hopeless = log_wealth(seen.mirrored(), 1 - provable) >= -math.log(GIVE_UP)
             if (is_proven | is_hopeless).all():
@@ -163,13 +169,15 @@ class Smoothing(Checked):
         """
 
         def wealth(hits: int) -> float:
-            return float(log_wealth(ValueCounts(self.draws - hits, 0, hits), share))
+            counts = ValueCounts(zeros=self.draws - hits, halves=0, ones=hits)
+            return float(log_wealth(counts, share))
 
         least = bisect_left(range(self.draws), -math.log(self.alpha), key=wealth)
         return least / (self.draws + 1)
 
     def _counts(self, count: Counter, x: Tensor, key: str, draws: int) -> Array:
         """(classes,) counts of the predicted classes."""
+        # The noise of a chunk follows from its key alone, whatever comes before or after it.
         size = max(LEAST, CHUNK // x.numel())
         generator, counts = torch.Generator(), []
         for start in range(0, draws, size):

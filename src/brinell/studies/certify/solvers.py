@@ -187,6 +187,7 @@ class Questions:
             line = answers.get((int(self.ids[sample]), self.levels[level]))
             if line is None:
                 return ToolAnswer(SILENT, "the folder holds no answer")
+            # What was refused was a proof: the repetition has to refuse it again.
             return ToolAnswer(
                 PROOF if line.verdict == REFUSED else line.verdict,
                 line.reason,
@@ -217,7 +218,7 @@ def consult(
         examples: the nearest counterexample (*shape) by sample; changed in place.
     """
     verdicts: list[Verdict] = []
-    raised: dict[int, int] = {}
+    raised: dict[int, int] = {}  # by sample the largest level that the tool proved
 
     def settle(k: int, level: int) -> str:
         """Ask about a sample at a budget; what counts of the answer."""
@@ -256,6 +257,7 @@ def consult(
         )
         return verdict
 
+    # Between the level that is proven and the one that is broken there must be another.
     open_samples = [k for k in range(len(first)) if first[k] - int(proofs.level[k]) > 1]
     broken = [
         k
@@ -279,5 +281,5 @@ def consult(
     for k, level in raised.items() if not refusal else ():
         proofs.level[k] = level
         proofs.method[k] = f"{TOOL}{tool}"
-        proofs.margin[k] = torch.nan
+        proofs.margin[k] = torch.nan  # a tool names no bound
     return verdicts

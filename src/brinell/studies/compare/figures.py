@@ -65,7 +65,9 @@ class ComparedClass(OfClass):
 
 
 def models_of(common: Common, standing: Standing, position: int) -> list[ComparedModel]:
-    """Each model on the common samples; `at` is the position of the compared budget."""
+    """Each model on the common samples; `position` is that of the compared budget among the common
+    ones, and one less than in the states, which begin with those of the clean inputs.
+    """
     names = class_names(common.sides[0].manifest)
 
     models = []
@@ -103,13 +105,17 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
 def classes_of(
     models: Sequence[ComparedModel], common: Common, position: int
 ) -> tuple[list[ComparedClass], list[Statement]]:
-    """Each class over the models that rate it, and those that lose most and least."""
+    """Each class over the models that rate it, and those that lose most and least.
+
+    `position` is that of the compared budget among the common ones; the states begin with those of
+    the clean inputs.
+    """
     # The models with a robust sample, or all if none has one.
     robust_somewhere = (common.states[:, :, 1 + position] == RIGHT).any(1)
     raters: list[int] = np.flatnonzero(robust_somewhere | ~robust_somewhere.any()).tolist()
     clean = common.states[raters, :, 0] == RIGHT
     robust = common.states[raters, :, 1 + position] == RIGHT
-    # Counts are whole numbers, so that classes with equal drops tie.
+    # The models that lose each sample. Counts are whole numbers, so that classes with equal drops tie.
     lost = (clean & ~robust).sum(0)
     k = len(raters)
     ranked = [

@@ -37,7 +37,7 @@ def carry_out(call: Call) -> Comparison:
         StoppedError: the folder cannot be written.
     """
     request: CompareRequest = call.request
-    _budget(request)
+    _budget(request)  # a wrong one is refused before anything is audited
     runs = _runs(request)
     plan = _plan(call)
     runs_by_name = {run: Run.open(user_path(run)) for run in runs if run != AUDIT}
@@ -130,6 +130,7 @@ def _budget(request: CompareRequest) -> float | None:
 
 
 def _path(name: str, folder: Path) -> Path:
+    """The folder of a run by its name: as it was given, or within that of the comparison."""
     return folder / "audit" if name == AUDIT else user_path(name)
 
 
@@ -139,7 +140,7 @@ def _digests(request: CompareRequest, folder: Path) -> dict[str, str]:
 
 
 def _compare(request: CompareRequest, folder: Path, runs_by_name: Mapping[str, Run]) -> Comparison:
-    """Compare all models of all runs."""
+    """Compare all models of all runs; those of `runs_by_name` are open already."""
     sides: list[Side] = []
     for name in _runs(request):
         run = runs_by_name.get(name) or Run.open(_path(name, folder))

@@ -447,11 +447,13 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
     ordered = _order(errors, number)
     active = [short_name(errors.kinds[i], errors.kinds) for i in errors.active]
 
+    # The highest accuracy comes first in the order, and what costs most first on the page.
+    statements = extreme_means(ordered, active, "accuracy under corruption", len(clean))[::-1]
     return CorruptModel(
         name=errors.models[number],
         clean=rate(int((~clean).sum()), len(clean)),
         accuracy=float(1 - errors.wrong[number, errors.active].mean()) if errors.active else None,
-        statements=extreme_means(ordered, active, "accuracy under corruption", len(clean))[::-1],
+        statements=statements,
         mce=_error(None if ces is None or not members else ces[members].mean(0)),
         kinds=[
             KindResult(

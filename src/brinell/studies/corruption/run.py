@@ -124,6 +124,7 @@ def _distortion(name: str) -> Distortion:
 
 def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
     """The units of work: the clean inputs, and each kind of corruption at all severities."""
+    # Inputs and clean answers are made once in a process, and only where a piece needs them.
     x = functools.cache(lambda: plan.dataset.load(plan.ids.tolist()).to(plan.device))
     size = plan.request.batch_size
     clean = functools.cache(
@@ -133,7 +134,10 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
     def predict_clean() -> CorruptionRows:
         """Clean predictions of all models."""
         return rows.concatenate(
-            [_rows(plan, name, CLEAN, 0, predicted) for name, predicted in clean().items()]
+            [
+                _rows(plan, name, CLEAN, severity=0, pred=predicted)
+                for name, predicted in clean().items()
+            ]
         )
 
     def corrupt(number: int, kind: str) -> CorruptionRows:
@@ -153,7 +157,8 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
                         l2=length,
                     )
                 )
-            # The answers to the last severity, where the change is easiest to see.
+            # The answers of the first model to the last severity, where the change is easiest to
+            # see: of each severity there is one part by model.
             if severity == plan.severities[-1]:
                 _save_example(
                     plan,

@@ -254,6 +254,8 @@ def find_fits(call: Call) -> list[ModelFit]:
         )
         # Forms that are right on less than half as many as the best say nothing.
         least = max(trial.right for trial in shown.trials) / 2
+        # The best forms in their own order, then the others by how often they are right. The form as
+        # given is listed however bad it is.
         trials = [*shown.best, *(trial for trial in shown.trials if trial not in shown.best)]
         trials = sorted(trials, key=lambda trial: (trial not in shown.best, -trial.right))
         trials = [trial for trial in trials if trial is shown.base or trial.right >= least]
@@ -285,11 +287,12 @@ def _fit_of_pictures(dataset: "Dataset", model: "Model", device: "torch.device")
     from brinell.engine.tasks import LOOKED_AT
     from brinell.studies.tasks import open_task
 
+    # Evenly from the first picture to the last; small data have fewer of them.
     last = len(dataset) - 1
     ids = sorted({round(last * place / (LOOKED_AT - 1)) for place in range(LOOKED_AT)})
     task = open_task(dataset, model, criterion=None, first=ids, device=device, use="audit")
     with task.model.info.session(device):
-        answers = task.ask(dataset.load(ids).to(device), 1)
+        answers = task.ask(dataset.load(ids).to(device), batch_size=1)
     columns, mistakes = task.columns(answers, ids), task.mistakes(answers, ids)
     n = int(columns["valid"].sum())
     right = n - int(columns["wrong"].sum())
@@ -350,6 +353,7 @@ def find_packages() -> list[Package]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers with which a version begins, for comparison: of 2.1.0rc1 these are 2, 1 and 0."""
     leading = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
@@ -374,10 +378,10 @@ def find_devices() -> dict[str, str]:
         # Another process may hold the GPU, or all of its memory.
         with suppress(RuntimeError):
             free = f", {torch.cuda.mem_get_info(number)[0] / 2**30:.0f} GiB free"
-        # The first compute capability of NVIDIA with TF32.
-        coarse = torch.version.hip is None and gpu.major >= 8
-        words = (
-            "TF32 is off in runs, --precision tf32 switches it on" if coarse else "it has no TF32"
+        # TF32 begins at compute capability 8 of NVIDIA; the numbers of AMD mean something else.
+        has_tf32 = torch.version.hip is None and gpu.major >= 8
+        note = (
+            "TF32 is off in runs, --precision tf32 switches it on" if has_tf32 else "it has no TF32"
         )
-        devices[f"cuda:{number}"] = f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB{free}; {words}"
+        devices[f"cuda:{number}"] = f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB{free}; {note}"
     return devices

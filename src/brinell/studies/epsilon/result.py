@@ -80,14 +80,13 @@ TOLERANCE = 0.5 / 256
 """Share of the range by which a value may differ from the background for the detector
 `background`."""
 POINTS = 80
+"""Budgets at which a curve is drawn."""
 _DISTANCES = (
-    *(
-        "other class: least",
-        "other class: median",
-        "own class: median",
-        "other class is nearer",
-        "training, other class: least",
-    ),
+    "other class: least",
+    "other class: median",
+    "own class: median",
+    "other class is nearer",
+    "training, other class: least",
 )
 
 
@@ -354,6 +353,7 @@ class EpsilonResult(FolderResult):
         every, *rows = table.rows
         if len(rows) > MOST_CLASSES:
             yield replace(table, page=False, terminal=False)
+            # Of a row the shares come after the class and its number of samples.
             order = sorted(
                 range(len(rows)),
                 key=lambda k: -max(cell.value.value or 0.0 for cell in rows[k][2:]),
@@ -496,10 +496,11 @@ class EpsilonResult(FolderResult):
         )
 
     def _means(self, norm: NormRecommendation) -> Table:
-        some = self.request.pairs and norm.norm != "l2"
+        # In L2 the distances of all pairs come out of matrix products, and none is left out.
+        is_part = self.request.pairs and norm.norm != "l2"
         source = (
             f"Over at most {counted(self.request.pairs, 'sample')} of a class."
-            if some
+            if is_part
             else "Over all pairs of samples."
         )
 
@@ -634,6 +635,7 @@ def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -
         *(np.quantile(finite, [0.005, 0.995]).tolist() if len(finite) else []),
         *usual.values(),
     ] or [1.0]
+    # A little room on both sides, so that the first and last ticks stand within the axis.
     grid = np.geomspace(min(ends) / 1.4, max(ends) * 1.2, POINTS)
     ticks = {short(float(eps)): float(eps) for eps in np.geomspace(grid[0], grid[-1], 5)}
 
@@ -662,6 +664,7 @@ def limits_of(table: Distances, norm: str) -> dict[str, Array]:
     other = np.minimum(table.other, np.ma.filled(table.train_other, np.inf))
     same = np.minimum(table.same, np.ma.filled(table.train_same, np.inf))
     limits = {"label": other / 2, "interpolation": same * (1 - 1e-6)}  # strictly below the distance
+    # In a norm perceptibility was measured for all samples or for none.
     if not np.ma.getmaskarray(table.unnoticed).any():
         limits["perception"] = np.asarray(table.unnoticed)
     return {name: np.floor(limit) for name, limit in limits.items()} if norm == "l0" else limits
@@ -678,6 +681,8 @@ def common_budgets(
     """Largest common eps that keeps each condition on all but the share `allow` of the samples,
     rounded down to three digits unless `exact`; infinite without a limit.
     """
+    # So many samples may lie below the common budget: it is the limit at this place of the sorted
+    # ones. The small addition undoes rounding, as of 0.29 * 100, which lies below 29.
     places = {
         name: min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)
         for name, limit in limits.items()
@@ -691,6 +696,7 @@ def round_down(eps: float) -> float:
     if not math.isfinite(eps) or eps <= 0:
         return max(eps, 0.0)
     unit = 10.0 ** (math.floor(math.log10(eps)) - 2)
+    # Rounding may lift the number above eps: then it is one unit less.
     rounded = float(f"{math.floor(eps / unit) * unit:.3g}")
     return rounded if rounded <= eps else float(f"{(math.floor(eps / unit) - 1) * unit:.3g}")
 
@@ -798,6 +804,7 @@ def _class_budget(
 
 
 def _drawn(overall: ClassBudget, domain: Mapping[str, Any]) -> list[float]:
+    """The budgets at which outlines are drawn, ascending: the recommended ones, and `OUTLINED`."""
     span = float(np.max(np.subtract(domain["high"], domain["low"])))
     return sorted(
         {eps for eps in (overall.eps, overall.sound, *(share * span for share in OUTLINED)) if eps}
@@ -808,6 +815,7 @@ def _outlined(x: Array, domain: Mapping[str, Any], eps: float) -> Array:
     """Samples (k, *shape) with the outline of the next one."""
     low = np.asarray(domain["low"], np.float32)
     high = np.asarray(domain["high"], np.float32)
+    # Bounds by channel stand at the first axis of a sample, so that they meet the values.
     low = low.reshape(-1, *[1] * (x.ndim - 2)) if low.ndim else low
     high = high.reshape(-1, *[1] * (x.ndim - 2)) if high.ndim else high
     signs = np.sign(np.roll(x, -1, axis=0) - low.min())  # the lower bound may differ from 0

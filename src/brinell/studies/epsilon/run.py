@@ -91,6 +91,7 @@ class SampledPoints:
             (row.tobytes(), label)
             for row, label in zip(self.values, self.labels.tolist(), strict=True)
         ]
+        # From the last to the first, so that the first of equal pairs is what stays.
         first = {pair: number for number, pair in reversed(list(enumerate(self.pairs)))}
         self.distinct: Array = np.array(sorted(first.values()))
         """Positions (k,) of distinct pairs, each the first of its kind."""
@@ -152,6 +153,7 @@ def make_plan(call: Call) -> EpsilonPlan:
     others = None if train is None else training_points(points, train)
     subset = draw(points.labels, request.pairs, request.seed)
     notes = points.notes()
+    # `others` are the training samples that are not in the data.
     leaks = 0 if train is None else len(train) - (0 if others is None else len(others.labels))
     if leaks:
         notes["leak"] = (
@@ -215,6 +217,7 @@ def draw(labels: Array, per_class: int, seed: int) -> Array:
     rank = Streams.of(seed, torch.arange(len(labels))).fold("drawn").uniform(1)[:, 0].numpy()
     order = np.lexsort((rank, labels))
     sorted_labels = labels[order]
+    # Where the class of each begins, and so its place within the class.
     first = np.searchsorted(sorted_labels, sorted_labels)
     return np.sort(order[np.arange(len(labels)) - first < per_class])
 
@@ -353,6 +356,7 @@ class DistanceSearch:
 
     def nearest(self, norm: str, prefix: str) -> Neighbours:
         """The neighbours of the distinct samples; a sample of the data is not its own neighbour."""
+        # Without a prefix the reference is the data themselves.
         itself = None if prefix else np.arange(len(self.labels))
         if prefix not in self.squared:
             self.squared[prefix] = self.references[prefix].nearest(
@@ -368,6 +372,7 @@ class DistanceSearch:
     def measure(self, norm: str) -> Distances:
         """The rows of a norm."""
         points, kind = self.points, self.points.kind
+        # Bytes were compared where data have 256 levels; L0 counts values, whatever their unit.
         scale = points.step if points.step and norm != "l0" else 1.0
         columns: dict[str, Array] = {}
         for prefix in self.references:
@@ -449,6 +454,7 @@ class DistanceSearch:
         measured: Array = torch.cat(parts).double().numpy()
         values = np.empty(len(labels))
         for label in np.unique(labels):
+            # The allowed share lies below the entry at this place.
             known = np.sort(measured[labels[subset] == label])
             values[labels == label] = known[int(request.allow * len(known))]
         values[subset] = measured

@@ -34,6 +34,7 @@ def curves(
         1, order, torch.arange(order.shape[1], device=x.device).expand_as(order)
     )
     counts = torch.linspace(0, order.shape[1], steps + 1, device=x.device).round()
+    # (n, steps + 1, *places): 1 on so many places of the highest ranks.
     leading = (rank[:, None] < counts[:, None]).reshape(n, steps + 1, *places).float()
     fill = hidden_fill(x, domain)
 

@@ -351,6 +351,7 @@ class ExplainResult(FolderResult):
         """The map of each sample by the best method, or by the first where none was measured."""
         path, data = Path(self.folder), self.manifest["data"]
         rows = parquet.load_rows(ExplainRows, path / ROWS)
+        # The last measure is the gain, where it was made: it judges a map by the model.
         method = self.best[-1].name if self.best else self.facts.methods[0].name
         ids = sorted({*rows.sample_id.tolist()}.intersection(samples))
         arrays = load_arrays(path, ids)
@@ -374,6 +375,7 @@ class ExplainResult(FolderResult):
         values = arrays[f"map/{method}/{sample}"]
         (row,) = np.flatnonzero((rows.method == method) & (rows.sample_id == sample)).tolist()
         area = max(1, round(AREA * values.size)) if truth is None else int((truth == 1).sum())
+        # Places with the lowest value are no evidence, even where fewer than the area are above it.
         count = min(area, int((values > values.min()).sum()))
 
         explained = class_name(self.classes, int(rows.explained[row]))
@@ -389,6 +391,7 @@ class ExplainResult(FolderResult):
         kind = data["domain"]["kind"]
         rows = parquet.load_rows(ExplainRows, path / ROWS)
         first = np.flatnonzero(rows.method == self.facts.methods[0].name)
+        # The last key counts first: false, for a misclassified sample, comes before true.
         order = first[
             np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))
         ][:MOST_SAMPLES]
@@ -403,9 +406,9 @@ class ExplainResult(FolderResult):
             prediction = class_name(self.classes, int(rows.prediction[row]))
             explained = class_name(self.classes, int(rows.explained[row]))
             wrong = "" if rows.prediction[row] == rows.label[row] else f", predicted {prediction}"
-            image = draw_overlay(
-                x, None, 0, truth, *shared, f"sample {sample}, {label}, predicted {prediction}"
-            )
+            title = f"sample {sample}, {label}, predicted {prediction}"
+            # The input alone: no map, and no place that it marks.
+            image = draw_overlay(x, None, 0, truth, *shared, title)
             pictures = [Picture(image, "input")] if image else []
             pictures += [
                 self._map(rows, arrays, data, method.name, sample) for method in self.facts.methods
@@ -458,6 +461,7 @@ def summarise(folder: Folder[ExplainRows]) -> ExplainResult:
     """Figures of a folder from its rows."""
     rows = folder.rows
     methods = [method.name for method in folder.facts.methods]
+    # Sorting keeps the order of equal keys, so the controls of a method follow it.
     names = sorted(
         dict.fromkeys(rows.method.tolist()), key=lambda name: methods.index(base_method(name))
     )
@@ -582,9 +586,9 @@ def _faithful_p_values(rows: ExplainRows, names: list[str]) -> dict[str, float]:
         groups = _sample_groups(rows, name)
         gaps = [
             mean_difference(_gains(rows, name) - _gains(rows, control), groups)
-            # Above both controls: of the two tests the worse one counts.
             for control in controls
         ]
+        # Above both controls: of the two tests the worse one counts, and a gap below 0 proves nothing.
         if None not in gaps:
             p_values[name] = max(
                 gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps
@@ -597,6 +601,7 @@ def _best(rows: ExplainRows, names: list[str]) -> Iterator[BestMethod]:
     """The best method by each measure that was made."""
     methods = [name for name in names if base_method(name) == name]
     candidates = [name for name in methods if not is_control(name)] or methods
+    # The gain is no column: it is the difference of two.
     columns = {"dice": "dice", "iou": "iou", "gain": ""}
     for measure, source in columns.items():
         measured = {

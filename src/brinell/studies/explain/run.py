@@ -134,6 +134,7 @@ def make_plan(call: Call) -> ExplainPlan:
         call = replace(call, datasets={"data": adversarial}, objects={"model": (model,)})
     plan = ExplainPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)), request=request)
 
+    # The plan has left out what cannot be read; of a run all of its examples can be.
     left_out = {"cannot be read": len(plan.selection.ids) - len(plan.ids)}
     if adversarial is not None:
         ids = adversarial.ids[: count_samples(request.samples, len(adversarial.ids), SAMPLES)]

@@ -97,6 +97,7 @@ def robustbench_entry(
     facts: Mapping[str, Any] = next(
         model for model in manifest["models"] if model["name"] == result.name
     )
+    # Only a finished cascade of AutoAttack's standard version has its figure.
     standard = (
         tuple(stage["name"] for stage in manifest["stages"]) == CASCADES["standard"]
         and result.complete

@@ -74,7 +74,7 @@ def push(repository: str, folder: Path, kind: str, names: Sequence[str] | None) 
         )
     except Exception as error:
         raise RequestError(
-            f"the hub did not take the files ({type(error).__name__}: {one_line(error, 160)}): they "
+            f"the hub did not take the files ({type(error).__name__}: {one_line(error, most=160)}): they "
             f"are in {folder}; log in by `hf auth login`, and see that {repository} exists"
         ) from None
     return str(answer)

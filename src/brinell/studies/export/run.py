@@ -47,7 +47,7 @@ class ExportAnswer(Result):
     """The address of what the hub took; null if nothing was sent."""
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The self line by line."""
+        """The result line by line."""
         yield from (f"note: {note}" for note in self.notes)
         yield f"{self.to}: {len(self.files)} files in {self.where}"
         if self.pushed:
@@ -78,6 +78,7 @@ def carry_out(call: Call) -> ExportAnswer:
 
     pushed = None
     if request.push:
+        # Of a benchmark set the whole folder is sent, of a run the files that were made for it.
         kind, sent = ("dataset", source) if is_set else ("model", folder)
         pushed = hub.push(request.push, sent, kind, None if is_set else list(files))
     return ExportAnswer(

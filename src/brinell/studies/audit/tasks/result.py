@@ -394,6 +394,7 @@ class PicturesResult(FolderResult):
             rows=[(entry.name, entry.n, entry.clean, *entry.robust) for entry in self.pictures],
             name="pictures",
             folded=True,
+            # 0 is the number of the model, the only one.
             opens=[[where(sample=f"0/{entry.sample}")] for entry in self.pictures],
         )
 
@@ -404,9 +405,8 @@ class PicturesResult(FolderResult):
         figures = pictures_of(rows, self.facts)
         broken = _broken(rows, self.facts)
         successes = set(rows.sample_id[rows.met & (rows.attack == CLEAN)].tolist())
-        shares = [
-            entry.robust[-1] / entry.n if entry.n else 1.0 for entry in pictures
-        ]  # the share that stays right
+        # The share that stays right; a picture with nothing to count loses nothing.
+        shares = [entry.robust[-1] / entry.n if entry.n else 1.0 for entry in pictures]
         numbers = sorted(range(self.n), key=shares.__getitem__)[:MOST_PICTURES]
 
         one_aim = len(self.facts.aims) == 1
@@ -428,6 +428,8 @@ class PicturesResult(FolderResult):
                 "wrong": "met untouched",
             },
             "none": f"No {words.sample} of these data is drawn.",
+            # The picture on a card, by its place: that after the attack, which is second for boxes
+            # and fourth, after picture, mask and the map before, for masks.
             "card": 1 if self._words.errors else 3,
             "columns": COLUMNS,
             "rows": [
@@ -468,11 +470,12 @@ class PicturesResult(FolderResult):
                 f"{whole(entry.robust[-1])} at {self.facts.eps_text[-1]}",
                 legend=legend,
             )
+            # A task that draws nothing has no drawings at all.
             for entry, pictures in zip(entries, drawings, strict=False)
         }
 
     def _view(self, number: int, name: str) -> Array:
-        """An array that the folder holds for the page of a picture."""
+        """An array that the folder holds for the page of a picture, by its place in the rows."""
         key = f"{name}-{self.pictures[number].sample}"
         return read_arrays(Path(self.folder) / inputs_path(number), key.__eq__)[key]
 
@@ -566,6 +569,7 @@ def summarise(folder: Folder[AttackRows]) -> PicturesResult:
 
 def _per_class(pictures: Pictures, names: Sequence[str], levels: range) -> list[ClassFigures]:
     """The classes that occur, each with its figure over the budgets."""
+    # In every set of inputs the same classes occur: those of the truth.
     labels = pictures.class_values(pictures.clean)[0].tolist()
     values = [
         pictures.class_values(pictures.worst(pictures.of_class, level))[1].tolist()
