@@ -328,8 +328,8 @@ def compare_json(
 
 
 def _origin(recorded: str, repeated: str, folder: str) -> str:
-    """What a recorded text has where the repeated one names a folder; empty where both differ in
-    more than that.
+    """The part of a recorded text that stands where the repeated one names a folder; empty where
+    both differ in more than that.
     """
     start, found, end = repeated.partition(folder)
     match = re.fullmatch(f"{re.escape(start)}(.+){re.escape(end)}", recorded) if found else None

@@ -277,7 +277,7 @@ def _standing(entries: Sequence[BoardEntry], text: str) -> Standing:
 
 
 def _notes(entries: Sequence[BoardEntry]) -> Iterator[str]:
-    """What a reader of the table of a task needs."""
+    """Notes that a reader of the table of a task needs."""
     claims = sum(not entry.figures.verified for entry in entries)
     if claims:
         yield (

@@ -170,7 +170,7 @@ def classes_of(
 
 
 def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:
-    """What so many models and samples cannot show at all."""
+    """The claims that so many models and samples cannot show at all."""
     sizes = [c.n for c in classes if c.rank is not None]
     unit = "samples of the largest class"
     of_models = shortfall(

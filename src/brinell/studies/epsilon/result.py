@@ -268,7 +268,7 @@ class EpsilonResult(FolderResult):
         )
 
     def _omissions(self) -> Iterator[Note]:
-        """What the page leaves to the files."""
+        """A note on the tables that the page leaves to the files."""
         if len(self._names) > MOST_CLASSES:
             norms = [norm.norm for norm in self.norms]
             files = [
