@@ -221,6 +221,7 @@ class PatchSearch:
         self._predictions = Predictions(
             self.inputs, grid, self.posterior, threat.distance, self.rules.temperature
         )
+        # By variant the number of its distortion and severity, which a policy may name.
         self._pairs = pair_numbers(variants, device)
         self._options = pair_options(variants)
         self._wholes = wholes(variants)
@@ -229,6 +230,7 @@ class PatchSearch:
         self._maps = maps
         self._answers = answers
         self.ways = Ways(batch.ids)
+        # Episodes that were begun, over all passes through the batch.
         self._next = 0
         self._set_alive(torch.zeros(n, dtype=torch.bool))
         self.outcomes = no_outcomes(

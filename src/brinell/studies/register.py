@@ -143,6 +143,7 @@ def of_data(study: Study, data: Any) -> Study:
 
 
 def _read(package: str) -> StudyEntry:
+    """The entry of a package from the text of its `__init__`, which is not imported."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise RequestError(

@@ -194,7 +194,7 @@ class AdversarialBatch:
             # The attacks of an audit need full precision; the user's loop may run in half.
             no_autocast = torch.autocast(x.device.type, enabled=False)
             with no_autocast, model_session(batch_attack.model):
-                examples = batch_attack.run(stages, budgets, None, worst=True)
+                examples = batch_attack.run(stages, budgets, targeted=None, worst=True)
         return examples["x_adv"].to(x.dtype)
 
     def _count_classes(self, trained: TrainedNetwork, x: Tensor) -> int:

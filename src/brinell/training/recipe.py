@@ -101,6 +101,7 @@ class Recipe:
         safer_names = [part.safer() for part in self.parts]
         if not any(safer_names):
             return ""
+        # Settings behind a question mark are those of one defence, the only one.
         written = plugins.split(self.text) if "?" not in self.text else [self.text]
 
         # The text of each defence is kept where no safer one takes its place.

@@ -111,6 +111,8 @@ def _audit(call: Call) -> str:
 
 
 def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> GateResult:
+    """Check the run of an audit: by least values of its metrics, and by an earlier run."""
+    # A run with a criterion of probability has no robust accuracy, but the share that is unmet.
     tested = side(Path(request.run), request.model, thresholds=True)
     manifest = tested.manifest
     criterion = threshold_of(manifest)
@@ -138,6 +140,7 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
         result = with_classes(result, positions[0] if positions else len(result.eps) - 1)
     checks = rules.against_thresholds(rules.rates_of(result), minima, eps, rules.names_of(result))
     if request.baseline is not None:
+        # The baseline may hold one model under another name.
         before = side(Path(request.baseline), request.model, falls_back=True)
         earlier = summarise_model(before.manifest, before.records, before.run, before.model)
         checks += rules.against_baseline(
@@ -155,6 +158,7 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
 def _gate_rates(
     request: GateRequest, study: Study, minima: dict[str, float], eps: float | None
 ) -> GateResult:
+    """Check the folder of another study by least values of the rates that it gives."""
     for name in ("baseline", "worst_class", "max_drop", "model", "allow", "without_checks"):
         if getattr(request, name) not in (None, (), False):
             raise RequestError(

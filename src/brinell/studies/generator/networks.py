@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from brinell.core.domain import Domain
 
-HALVINGS = 4
+SHRINKAGE = 4
 """By how much the generator's first picture is smaller than the input on each side."""
 GAIN = 2.0
 """The largest singular value that a layer of the critic may have: half of what enters a leaky
@@ -27,9 +27,9 @@ def fits(domain: Domain) -> str:
     """Why no generator can be built for these inputs, or nothing."""
     if domain.kind != "image":
         return f"it draws images, not {domain.kind} inputs"
-    if any(side % HALVINGS or side < 2 * HALVINGS for side in domain.shape[1:]):
+    if any(side % SHRINKAGE or side < 2 * SHRINKAGE for side in domain.shape[1:]):
         return (
-            f"the sides of an image must be multiples of {HALVINGS}, {2 * HALVINGS} "
+            f"the sides of an image must be multiples of {SHRINKAGE}, {2 * SHRINKAGE} "
             f"at least, and these are {domain.shape[1:]}"
         )
     return ""
@@ -44,7 +44,7 @@ class Generator(nn.Module):
         super().__init__()
         channels, height, side = domain.shape
         self.classes, self.latent, self.width = classes, latent, width
-        self.base = (2 * width, height // HALVINGS, side // HALVINGS)
+        self.base = (2 * width, height // SHRINKAGE, side // SHRINKAGE)
         self.domain = domain
         self.spread = nn.Linear(latent + classes, math.prod(self.base), bias=False)
         self.norm1 = nn.BatchNorm2d(2 * width)
@@ -75,7 +75,8 @@ class Critic(nn.Module):
     def __init__(self, domain: Domain, classes: int, *, width: int) -> None:
         super().__init__()
         channels, height, side = domain.shape
-        features = 2 * width * (height // HALVINGS) * (side // HALVINGS)
+        # Two layers of stride 2 shrink the sides as much as the generator's two grow them.
+        features = 2 * width * (height // SHRINKAGE) * (side // SHRINKAGE)
         self.domain = domain
         self.see1 = nn.Conv2d(channels, width, 4, stride=2, padding=1)
         self.see2 = nn.Conv2d(width, 2 * width, 4, stride=2, padding=1)

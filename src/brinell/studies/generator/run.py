@@ -122,13 +122,17 @@ def train(
 
 
 class _Training:
+    """Both networks in training, the mean of the generator's weights, and the data."""
+
     def __init__(
         self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, rng: torch.Generator
     ) -> None:
         self.generator, self.critic, self.x, self.y, self.rng = generator, critic, x, y, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
-        self.draws = torch.optim.Adam(generator.parameters(), lr=RATE / 2, betas=(0.5, 0.99))
-        self.judges = torch.optim.Adam(critic.parameters(), lr=RATE, betas=(0.5, 0.99))
+        self.generator_optimizer = torch.optim.Adam(
+            generator.parameters(), lr=RATE / 2, betas=(0.5, 0.99)
+        )
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=RATE, betas=(0.5, 0.99))
 
     def run(self, request: TrainGeneratorRequest, note: Callable[[str], None]) -> int:
         """Train until steps or seconds are spent; the number of steps."""
@@ -145,7 +149,8 @@ class _Training:
                 if request.steps is not None
                 else seconds / (60 * request.minutes)
             )
-            for optimizer, rate in ((self.draws, RATE / 2), (self.judges, RATE)):
+            optimizers = (self.generator_optimizer, RATE / 2), (self.critic_optimizer, RATE)
+            for optimizer, rate in optimizers:
                 # Constant for half of the training, then down to 2 % linearly.
                 optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - min(1.0, share)) + 0.02)
 
@@ -183,21 +188,22 @@ class _Training:
 
         hinge = F.relu(1 - real).mean() + F.relu(1 + fake).mean()
         loss = hinge + F.cross_entropy(logits[: len(x)], y)
-        self.judges.zero_grad()
+        self.critic_optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self.judges.step()
+        self.critic_optimizer.step()
         self.critic.bound()
         return hinge.detach()
 
     def _draw(self) -> None:
         """One step of the generator."""
         y = self.y[self._rows()]
+        # The gradient passes the critic, whose weights need none of their own.
         self.critic.requires_grad_(False)
         score, logits = self.critic.judge(self.generator(self._latents(y), y))
         loss = -score.mean() + CLASS_WEIGHT * F.cross_entropy(logits, y)
-        self.draws.zero_grad()
+        self.generator_optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self.draws.step()
+        self.generator_optimizer.step()
         self.critic.requires_grad_(True)
 
     @torch.no_grad()

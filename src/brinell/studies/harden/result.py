@@ -408,6 +408,7 @@ def jointly(pair: PairedRate, family: int) -> PairedRate:
 
 
 def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
+    """The rates before (B) and after (A) the training, and after less before."""
     return (
         Percent(pair.value_b),
         Percent(pair.value_a),
@@ -416,6 +417,7 @@ def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
 
 
 def _training(checks: Checks) -> Curve:
+    """The curve of the checks: the shares of validation samples of each kind that are right."""
     steps = list(map(float, checks.step.tolist()))
     samples = checks.samples.tolist()
     return Curve(

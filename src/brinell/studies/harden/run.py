@@ -219,6 +219,7 @@ def _training_budget(request: HardenRequest, dataset: Dataset, distance: Distanc
 
 
 def _check_network(model: Model) -> None:
+    """Refuse a model that no gradient trains, or whose state no file of weights can hold."""
     module, access = model.info.module, model.access
     if access < Access.GRADIENTS or module is None:
         raise RequestError(
@@ -278,6 +279,7 @@ def check_data(train: Dataset, test: Dataset) -> None:
 
 
 def _check_disjoint(train: Dataset, test: Dataset) -> None:
+    """Refuse inputs to train on that the audit will judge by."""
     if duplicates := find_duplicates(train, test):
         text = listed([f"{train_index} is {test_index}" for train_index, test_index in duplicates])
         raise RequestError(
@@ -396,6 +398,7 @@ def repeat(call: Call, folder: Path) -> None:
 
 
 def _audit(plan: HardenPlan, call: Call, name: str) -> None:
+    """Audit the model before or after the training into the folder of that name."""
     folder = plan.folder / name
     spec = spec_in(plan.folder, plan.facts)
     specs = plan.audit.model
@@ -471,6 +474,7 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
     write(plan.folder / plan.facts.weights, weights, about)
 
     columns: dict[str, Any] = {name: [check[name] for check in curve] for name in curve[0]}
+    # No batch precedes the first check, so it has no loss.
     columns["loss"] = np.ma.masked_invalid(
         [np.nan if loss is None else loss for loss in columns["loss"]]
     )
@@ -493,6 +497,7 @@ def _report_check(progress: Progress, state: TrainingState, done: float) -> None
 
 
 def _take_training(plan: HardenPlan, trained: Path) -> Checks:
+    """Copy the weights of an earlier hardening in place of a training; returns its checks."""
     content = bounded.read(trained / plan.facts.weights, bounded.ON_DISK)
     write_atomically(
         plan.folder / plan.facts.weights, lambda temporary: temporary.write_bytes(content)

@@ -304,6 +304,7 @@ def _judge(
     # Pairs grow with the square of the samples, so that some of them must do.
     subset = np.sort(np.random.default_rng(seed).permutation(len(held_y))[:AUC_SAMPLES])
     labels = held_y[subset]
+    # An AUC compares pairs within a class with pairs between classes, and needs both.
     if len(np.unique(labels)) in (1, len(subset)):
         raise RequestError(
             "too few held-out samples of one class to judge a distance by: name "

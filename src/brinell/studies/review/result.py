@@ -246,6 +246,8 @@ class ReviewResult(FolderResult):
         )
 
     def _sentences(self, overall: Threshold) -> list[str]:
+        """The threshold, or on which side of the sizes that were shown it lies."""
+        # An end is None where it lies beyond those sizes.
         if overall.threshold is not None:
             answer = f"A change of {short(overall.threshold)} is noticed in half of the cases."
         elif overall.low is None and overall.high is None:
@@ -265,6 +267,7 @@ class ReviewResult(FolderResult):
         return [answer, f"{corrected}the thresholds are corrected for these false alarms."]
 
     def _blocks(self, overall: Threshold) -> list[Curve | Table]:
+        """The curve over the sizes, and the tables by class and by size."""
         sizes = [group for group in self.by_size if group.eps > 0]
         groups = [("all classes", overall), *((entry.name, entry) for entry in self.per_class)]
 

@@ -199,6 +199,7 @@ def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) ->
 
 
 def _by_model(answers: ExampleRows, source: str, models: Sequence[str]) -> dict[str, ExampleRows]:
+    """The rows of a source by model, each in the order of the samples, so that they pair."""
     parts = {
         model: np.flatnonzero((answers.source == source) & (answers.model == model))
         for model in models
@@ -240,6 +241,7 @@ def _source(
     rank: Rank | None,
     rivals: list[str],
 ) -> SourceResult:
+    """The figures of a source, whose examples are the same for every model."""
     table = next(iter(answers.values()))
     return SourceResult(
         name=source.name,
@@ -379,6 +381,7 @@ def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Ite
 
 
 def _matrices(result: TransferResult) -> list[Table]:
+    """The tables with a row for each source and a column for each model."""
     heads = [
         f"{model} (hardened)" if model in result.facts.hardened else model for model in result.names
     ]
@@ -392,6 +395,7 @@ def _matrices(result: TransferResult) -> list[Table]:
         heads != result.names
     )
 
+    # What a click on a cell shows, the name of its row first: the samples behind the figure.
     opens = [
         [where(attack=source), *(where(model=name, attack=source) for name in result.names)]
         for source in of_source

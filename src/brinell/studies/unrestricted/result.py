@@ -486,6 +486,7 @@ def _gallery(result: UnrestrictedResult) -> Gallery:
 
 
 def _example(result: UnrestrictedResult, table: AttemptRows, row: int) -> Example:
+    """The pictures of a row beside each other, by the names of their arrays in the file."""
     attempt = table.attempt[row]
     model = table.model[row]
     variant = table.variant[row]
@@ -503,6 +504,7 @@ def _example(result: UnrestrictedResult, table: AttemptRows, row: int) -> Exampl
 
     domain = result.manifest["data"]["domain"]
     bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
+    # The file holds the inputs of many attempts, and these are read alone.
     arrays = read_arrays(Path(result.folder) / example_file(attempt), captions.__contains__)
 
     return Example(

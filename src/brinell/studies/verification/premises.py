@@ -101,6 +101,7 @@ def selection_of(manifest: Mapping[str, Any]) -> str:
 def _facts(value: Any, key: str) -> Iterator[Fact]:
     """Data and models with digests in a JSON value."""
     if isinstance(value, Mapping) and isinstance(digest := value.get("digest"), str):
+        # The name of a further model begins with its setting, which says its role.
         role = next(
             (role for role in ROLES if key.startswith(role)), "" if key == "more_models" else "data"
         )
@@ -110,6 +111,7 @@ def _facts(value: Any, key: str) -> Iterator[Fact]:
         source = "comes with Brinell" if value.get("spec") == BUILT_IN else published
         yield Fact(role, " ".join(dict.fromkeys((role, name))).strip(), digest, source)
 
+    # What stands in a list has the key of the list.
     listed = [(key, part) for part in value] if isinstance(value, list) else []
     for name, part in value.items() if isinstance(value, Mapping) else listed:
         yield from _facts(part, name)

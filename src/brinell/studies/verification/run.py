@@ -75,6 +75,7 @@ def _with_field(call: Call, result: VerifyResult) -> VerifyResult:
     path = Path(call.request.field)
     field = read_json(path)
     models = {model.name: model for model in audit.models}
+    # A field of a model that the run does not hold differs from that of the first in its name.
     expected = field_of(models.get(str(field.get("model")), audit.models[0]), run.manifest)
 
     problems = [
@@ -95,6 +96,7 @@ def _walk(call: Call, places: set[Path]) -> VerifyResult:
 
     inner = [(place.name, place) for place in _inner_folders(study, folder)]
     for name, place in [*inner, *_origins(call, study, folder)]:
+        # One problem refuses all, and a folder that several name is verified once.
         if result.problems or (place is not None and place.resolve() in places):
             continue
         reason = "it is not there, or is another one than the manifest names"

@@ -56,7 +56,7 @@ def make_plan(call: Call) -> TaskTransferPlan:
     attack = FAST if request.attack is None else (request.attack,)
     sources = [name for name in plan.models if name in (request.source or plan.models)]
     attacked = {
-        name: plan_attack(plan, model, request, attack if name in sources else (), "transfer")
+        name: plan_attack(plan, model, request, attack if name in sources else (), use="transfer")
         for name, model in plan.models.items()
     }
     first = next(iter(attacked.values()))
@@ -100,6 +100,7 @@ def _show_clean(plan: TaskTransferPlan) -> TransferRows:
     for name in plan.models:
         for _, ids, _ in groups(plan):
             clean = plan.dataset.load(ids.tolist()).to(plan.device)
+            # The clean rows alone hold the objects that are there, once for each model.
             parts.append(_show(plan, name, ids, clean, truth=True, distance=0.0))
     return rows.concatenate(parts)
 
@@ -138,7 +139,11 @@ def _show(
     truth: bool = False,
     **columns: Any,
 ) -> TransferRows:
-    """The rows of a model on inputs of some pictures."""
+    """The rows of a model on inputs `x` of some pictures, by default untouched ones.
+
+    With `truth` they hold the objects in the pictures too; `columns` are those that no answer
+    gives, such as the distance of the inputs.
+    """
     task = replace(plan.attacked[name].task, model=plan.models[name])
     answers = task.columns(task.ask(x, plan.batch_size), ids.tolist(), truth=truth)
     place = {"source": source, "aim": aim, "model": name, "sample_id": ids}
