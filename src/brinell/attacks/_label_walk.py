@@ -145,6 +145,7 @@ class LabelWalk:
             if not len(rows):
                 break
             middle = (right[rows] + wrong[rows]) / 2
+            # The half goes on whose ends have different labels.
             is_wrong = self.fooled(rows, path(middle, rows))
             wrong = wrong.index_copy(0, rows, torch.where(is_wrong, middle, wrong[rows]))
             right = right.index_copy(0, rows, torch.where(is_wrong, right[rows], middle))

@@ -280,9 +280,11 @@ class Deals:
         tile = tile.to(self._device)
         offset = offset.to(self._device)
         shapes = opposite_bumps(sides).to(self._device)
-        count = int(tile[-1]) + 1
+        count = int(tile[-1]) + 1  # the last place lies in the last tile
 
         turns = rng.fold("turns").integers(len(shapes), count)
+        # (n, places): at each place the value of its tile's shape; all channels have the same shape,
+        # each with a sign of its own.
         turned = shapes[turns[:, tile], offset]
         signs = self._sign(rng.bits(self.channels, count))
         delta = torch.zeros(len(rng), self.channels, math.prod(self.grid), device=self._device)

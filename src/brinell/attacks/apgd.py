@@ -141,9 +141,11 @@ class APGD(EveryKind):
     ) -> None:
         """One run, each row towards its target (n,), which an untargeted attack does not use."""
         loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
+        # Losses towards a class take it behind the labels.
         extra: tuple[Tensor, ...] = (target,) if self.targets else ()
         sparse = threat.distance.name == "l1"
         radii = phases(self.steps, wide=sparse and self.wide)
+        # The first phase begins with the run, by `_start` below.
         starts = set(radii) - {0}
         marks = reviews(self.steps, radii) if sparse else set(checkpoints(self.steps))
 

@@ -91,7 +91,7 @@ class APGDMap(EveryKind):
             if x is None:
                 start = threat.distance.sample(rng, tuple(batch.x.shape[1:]))
                 x = start.mul_(per_sample(enlarged.eps, batch.x)).add_(batch.x)
-            x = enlarged.project(x.clone(), batch.x)
+            x = enlarged.project(x, batch.x)
             x = self._run_phase(oracle, batch, enlarged, x, range(earlier, earlier + steps))
 
             active = oracle.active(batch.ids)
@@ -117,7 +117,7 @@ class APGDMap(EveryKind):
         rows = torch.arange(len(batch), device=x.device)
         best = x.clone()
         reviews = set(checkpoints(len(steps)))
-        since = 0
+        since = 0  # steps of the phase that were done at the last review
         state: ApgdState | None = None
 
         for step in range(len(steps)):

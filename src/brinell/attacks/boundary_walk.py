@@ -153,6 +153,7 @@ class _BoundaryPoints:
         self.tried[rows, classes] = True
         rival = logits.masked_fill(self.tried[rows], -torch.inf).argmax(1)
         self.tried[rows, rival] = True
+        # The scores may have been a sample's last query.
         open_ = self.oracle.active(self.batch.ids[rows], self.stop_at_eps)
         rows = rows[open_]
         rival = rival[open_]
@@ -172,6 +173,7 @@ class _BoundaryPoints:
             x = self.threat.domain.clamp(self.batch.x[rows] + change)
             beyond = self.oracle.loss(self.batch.ids[rows], x) > 0
             self.x = self.x.index_copy(0, rows[beyond], x[beyond])
+            # A margin above 0 is won, and a walk begins there.
             self.walks[rows] = beyond
             waits[rows] = ~beyond
 

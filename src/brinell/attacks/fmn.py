@@ -107,12 +107,13 @@ def _resized(
     by `gamma` where `delta` is not adversarial, and shrinks where it is, to at most the closest.
     """
     size = distance.size(delta)
-    wrong = answer.loss > 0
+    wrong = answer.loss > 0  # the loss is the margin of the misclassification
 
     best = torch.where(wrong, torch.minimum(best, size), best)
     slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
     # Where the linearised boundary lies, before an adversarial input is known.
     expected = torch.where(best.isinf(), size - answer.loss / slope, eps)
     grown = expected * (1 + gamma)
+    # Never beyond the closest input that is known to fool the model.
     shrunk = torch.minimum(eps * (1 - gamma), best)
     return torch.where(wrong, shrunk, grown), best

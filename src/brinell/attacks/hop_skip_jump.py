@@ -115,6 +115,7 @@ def _jump(walk: LabelWalk, direction: Tensor, number: int) -> None:
         step = per_sample(length[rows], direction) * direction[rows]
         x = walk.domain.clamp(walk.x[rows] + step)
         wrong = walk.fooled(rows, x)
+        # Who is wrong has jumped; the others try half of the length.
         walk.x[rows[wrong]] = x[wrong]
         open_[rows[wrong]] = False
         length[rows] /= 2

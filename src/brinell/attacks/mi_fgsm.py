@@ -161,6 +161,7 @@ def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
     # A point u of the output, -1 to 1, shows the point (u - centre) / share of the input.
     centre = (2 * place - 1) * (1 - share[:, None])
     theta = torch.zeros(n, 2, 3, device=x.device, dtype=x.dtype)
+    # Rows of the map are those of x and y, columns their factors of x, of y and of 1.
     theta[:, 0, 0] = 1 / share
     theta[:, 1, 1] = 1 / share
     theta[:, :, 2] = -centre / share[:, None]

@@ -84,6 +84,7 @@ class SparsePGD(EveryKind):
             moved = domain.clamp(moved + self.step_size * width * slope.sign())
             scores = scores + length * steepest_l2(rise)
 
+            # Where the mask stays as it is for some steps, the search is stuck: new scores.
             following = largest(scores, threat.eps)
             is_unchanged = (following == mask).flatten(1).all(1)
             unchanged = torch.where(is_unchanged, unchanged + 1, 0)

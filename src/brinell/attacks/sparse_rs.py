@@ -124,6 +124,7 @@ class SparseRS(EveryKind):
                     return
                 search.select(active)
 
+            # The share of the run that is left, by which patches move less and less far.
             remaining = 1 - (step + 1) / self.steps
             proposal = search.propose(rng.fold(step), self.share(step, form), step, remaining)
             answer = oracle.loss(ids, proposal, loss)
@@ -285,6 +286,7 @@ class _Patch:
         """
         axes = len(self._grid)
         channels = self._clean.shape[1]
+        # A square of this share of the patch, one place at least.
         side = torch.minimum((share ** (1 / axes) * self._sides).long().clamp_min_(1), self._sides)
         start = (rng.fold("square").uniform(axes) * (self._sides - side + 1)).long()
         end = start + side
@@ -293,6 +295,7 @@ class _Patch:
 
         high = (rng.fold("high").bits(channels, 1) > 0).expand_as(self._content)
         channel = rng.fold("channel").integers(channels, 1)
+        # Of a square of one place one channel turns to its other end (exclusive or).
         single = torch.arange(channels, device=side.device)[:, None] == channel[:, None]
         single_place = (side == 1).all(1)[:, None, None]
         # A square that has this colour already gets the opposite one.

@@ -265,10 +265,12 @@ class _Mass:
                 new = self._box.clamp(clean + change, window)
             return new
 
+        # The end of each value's range on the side of its shape: infinity, moved into the bounds.
         ends = self._box.clamp(torch.copysign(torch.full_like(shape, torch.inf), shape), window)
         room = (ends - clean).flatten(1)
         order = shape.abs().flatten(1).argsort(1, descending=True)
         ordered = room.abs().gather(1, order)
+        # What the values before each, in this order, leave to it.
         remaining = budget.sum(1, keepdim=True) - (ordered.cumsum(1) - ordered)
         amounts = torch.minimum(remaining.clamp_min_(0), ordered)
         amounts = torch.zeros_like(room).scatter_(1, order, amounts)

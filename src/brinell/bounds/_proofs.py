@@ -85,6 +85,7 @@ class Prover:
             last = len(self.coarse.nodes) - 1
             margins = state.within_ranges(last, differences).view(len(y), -1).amin(1)
 
+        # float32 first; whoever was not tried there is open for float64.
         lower = torch.full_like(ball.eps, -torch.inf)
         is_open = torch.ones_like(y, dtype=torch.bool)
         index = (margins > 0).nonzero()[:, 0]
@@ -100,6 +101,7 @@ class Prover:
             bounds = method(self.graph, ball.select(index), y[index]).amin(1)
             lower[index] = torch.maximum(lower[index], bounds)
 
+        # A range that nothing is known about proves nothing.
         return lower.nan_to_num(-torch.inf)
 
 

@@ -173,6 +173,7 @@ class _Reader:
                 else:
                     yield complete
             elif stack:
+                # A variable and its index are one name, without the spaces between them.
                 stack[-1].append(re.sub(r"\s+", "", token))
             else:
                 raise self.refuse(f"has {token[:40]!r} outside of parentheses")
@@ -229,6 +230,7 @@ class _Reader:
         if prod(sides) > MOST_VALUES:
             raise self.refuse(f"declares {variable!r} with {prod(sides)} values")
 
+        # A single number has no index; the others count as the flattened input does.
         if not sides:
             variables[variable] = 0
             return
@@ -387,6 +389,7 @@ class _Reader:
                 first, second = list(linear)[:2]
                 raise self.refuse(f"ties {first} to {second}: inputs may have bounds only")
 
+            # Of one variable `coefficient x <= bound` is a bound above, or below if it is negative.
             k = self.inputs[names[0]]
             coefficient = linear[names[0]]
             end = bound / coefficient

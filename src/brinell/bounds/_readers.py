@@ -360,6 +360,7 @@ def _averaged(
     divisor: int | None = None,
 ) -> int:
     """Sums over windows, divided by `divisor` or by the size of a window: a convolution."""
+    # One group for each channel, so that none are mixed.
     channels = trace.shape(node)[0]
     factor = 1.0 / (divisor or prod(kernel))
     weight = torch.full((channels, 1, *kernel), factor, dtype=torch.float64)

@@ -146,6 +146,7 @@ class GraphRecorder(TorchDispatchMode):
         name = _operation_name(func)
         if name in ("_local_scalar_dense", "is_nonzero", "equal", "item"):
             raise Unbounded("the network takes decisions by values of its input")
+        # Some operations have several results, of which not all are tensors.
         values = [result]
         if isinstance(result, tuple | list):
             values = [part for part in result if isinstance(part, Tensor)]
@@ -204,6 +205,7 @@ class GraphRecorder(TorchDispatchMode):
             result = decomposition_table[overload](*args, **kwargs)
         self._decomposed.pop()
 
+        # The first run gave the network its values; they are those of the nodes of the parts.
         parts = result if isinstance(result, tuple | list) else [result]
         for value, part in zip(values, parts, strict=True):
             if id(part) in self.positions:

@@ -60,6 +60,7 @@ def relax(
     ends = torch.maximum(low.abs(), high.abs())
     steepest = torch.maximum(low_slope_.abs(), high_slope.abs())
     largest = steepest * ends + torch.maximum(low_shift.abs(), high_shift.abs())
+    # Free lines below pass through 0.
     shift = None if activation.has_slopes else low_shift
     return ActivationLines(low_slope_, high_slope, shift, high_shift, largest.detach())
 
@@ -254,6 +255,7 @@ class Windows:
 
         pool = self.pool
         height, width = rows.a.shape[2:]
+        # The part of the argument that the windows of these functions cover.
         extent = [
             (n - 1) * stride + kernel
             for n, stride, kernel in zip((height, width), pool.stride, pool.kernel, strict=True)
@@ -266,6 +268,7 @@ class Windows:
             across = slice(column, column + (width - 1) * pool.stride[1] + 1, pool.stride[1])
             out[:, :, down, across] += a * rows.pick(self.selection[:, position])
 
+        # A whole map is one window from its corner (0, 0) on.
         corner = rows.corner
         if corner is None:
             corner = torch.zeros(len(a), 2, dtype=torch.long, device=a.device)

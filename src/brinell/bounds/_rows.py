@@ -230,6 +230,7 @@ class LinearForms:
         else:
             a = F.conv_transpose2d(rows.a, weight, stride=stride, groups=groups, dilation=dilation)
 
+        # Where the window of each begins in the argument: a stride apart, less the padding.
         origin = torch.tensor(padding, device=a.device)
         corner = self.corner * torch.tensor(stride, device=a.device) - origin
         windows = LinearForms(

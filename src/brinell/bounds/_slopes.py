@@ -62,6 +62,7 @@ def optimise(
 
     slopes, multipliers = _initial(arguments, signs, start)
     parameters = [*slopes.values(), *multipliers.values()]
+    # Without anything to optimise the bound is taken once; Adam needs a parameter all the same.
     steps = steps if parameters else 0
     adam = torch.optim.Adam(parameters or [torch.zeros(1, device=rows.a.device)], lr=rate)
     best = rows.a.new_full((len(rows.a),), -torch.inf, dtype=torch.float64)
@@ -76,6 +77,7 @@ def optimise(
         return state.backward_bound(last, rows, lines, penalties)
 
     for step in range(steps + 1):
+        # After the last step there is only a look at what it gave.
         with torch.set_grad_enabled(step < steps):
             lower = lower_bounds()
 

@@ -117,7 +117,7 @@ def run_tool(
                 stdout=output,
                 stderr=subprocess.DEVNULL,
                 cwd=folder,
-                start_new_session=True,
+                start_new_session=True,  # one group of processes, to be ended together
             )
         except OSError as error:
             reason = f"it could not be started ({error.strerror or one_line(error)})"

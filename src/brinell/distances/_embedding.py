@@ -111,7 +111,7 @@ def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
     # Each convolution has a stride of 2; there is one at least.
     while max(sides) > SMALLEST[axes] or len(layers) == 1:
         layers += [[f"conv{axes}d", into, out, KERNEL[axes], 2], ["relu"]]
-        sides = [-(-side // 2) for side in sides]
+        sides = [-(-side // 2) for side in sides]  # rounded up, as half padding makes it
         into = out
         out = CHANNELS[1]
 

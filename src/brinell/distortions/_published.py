@@ -69,6 +69,7 @@ def smoothed(
     # A Gaussian is a product: one axis after the other.
     flat = x.reshape(-1, 1, *x.shape[-2:])
     for axis in (2, 3):
+        # By indices, since padding of torch does not know the symmetric edge.
         index = _beyond(flat.shape[axis], radius, mode, x.device)
         wide = flat.index_select(axis, index)
         kernel = weights.reshape(1, 1, -1, 1) if axis == 2 else weights.reshape(1, 1, 1, -1)

@@ -33,6 +33,7 @@ class Occlusion(Scaled):
         aspect = torch.ones_like(numbers[..., 2])
         if len(sides) == 2:
             aspect = ASPECT ** (numbers[..., 2] - 0.5)
+        # Half of each side as a share of the frame: the boxes have equal parts of the area.
         edge = (area / BOXES)[:, None] ** (1 / len(sides))
         half = torch.stack([edge * aspect, edge / aspect], 2) / 2
 

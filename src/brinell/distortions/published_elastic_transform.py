@@ -81,6 +81,7 @@ def _affine(x: Tensor, most: float, rng: Streams) -> Tensor:
     down = rows[:, None].expand(height, width)
     points = torch.stack([across, down, torch.ones_like(across)], -1).to(x.dtype)
     source = points.reshape(-1, 3) @ inverse
+    # From middles of pixels to -1 for the first one and 1 for the last.
     size = torch.tensor([max(width - 1, 1), max(height - 1, 1)], device=x.device, dtype=x.dtype)
     grid = (2 * source / size - 1).reshape(n, height, width, 2)
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=True)

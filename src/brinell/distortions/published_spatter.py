@@ -62,6 +62,7 @@ def relief(inside: Tensor) -> Tensor:
     Distances of more than 20 pixels count as 20.
     """
     filled = inside.to(torch.float32)
+    # Drops that end at the frame have no edge there: beyond it they go on.
     outside = 1 - F.pad(filled, (1, 1, 1, 1), value=1.0)
     edge = inside & (F.max_pool2d(outside, 3, stride=1) > 0)
 
@@ -81,6 +82,7 @@ def relief(inside: Tensor) -> Tensor:
 
     box = torch.full((3, 3), 1 / 9)
     shade = equalised(filtered(distance, box).floor().clamp(0, 255).long())
+    # Light from one corner: the difference across the diagonal.
     emboss = torch.tensor([[-2.0, -1.0, 0.0], [-1.0, 1.0, 1.0], [0.0, 1.0, 2.0]])
     return filtered(filtered(shade, emboss).round().clamp(0, 255), box)
 

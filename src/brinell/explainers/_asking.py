@@ -53,6 +53,7 @@ def blurred(x: Tensor, domain: Domain, share: float = BLUR) -> Tensor:
         return ((low + high) / 2).expand_as(x).clone()
 
     sides = places_of(domain)
+    # A narrower kernel would blur next to nothing.
     deviation = max(share * max(sides), 0.5)
     radius = max(1, math.ceil(REACH * deviation))
     positions = torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype)
@@ -130,7 +131,7 @@ def masked_values(
 
     for first in range(0, count, step):
         visible = masks(first, min(first + step, count))
-        k = visible.shape[1]
+        k = visible.shape[1]  # masks of each sample in this batch
         inputs = blend(batch.x, fill, visible, domain).flatten(0, 1)
         logits = oracle.scores(batch.ids.repeat_interleave(k), inputs)
         yield visible, value(logits, batch.y.repeat_interleave(k)).reshape(-1, k)

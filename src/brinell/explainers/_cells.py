@@ -99,6 +99,7 @@ def smooth_maps(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int 
     if not look or domain.kind == "vector":
         return maps
     cells = Cells.over(domain, most)
+    # A map has one channel.
     worth = cells.means(maps)[..., 0]
     return cells.maps(bilateral_filter(worth, x, domain, cells, look)[:, None])[:, 0]
 

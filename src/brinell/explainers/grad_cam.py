@@ -104,6 +104,7 @@ class _AttachedGradCAM:
         maps = []
         axes = tuple(range(2, 2 + len(places)))
         for activation, gradient in zip(activations, gradients, strict=True):
+            # One weight for each channel: axes 0 and 1 are samples and channels.
             weight = on_grid(gradient, places, name).mean(axes, keepdim=True)
             maps.append((on_grid(activation, places, name) * weight).sum(1).relu())
         enlarged = resized(torch.cat(maps)[:, None], places)[:, 0]
@@ -183,6 +184,7 @@ def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
     # The last tokens are those of the patches.
     if values.ndim == 3 and axes == 2:
         tokens = values.shape[1]
+        # The largest square of tokens; what is left are the class token and registers.
         side = math.isqrt(tokens)
         if tokens - side * side <= MOST_EXTRA and side > 1:
             return values[:, tokens - side * side :].mT.reshape(len(values), -1, side, side)

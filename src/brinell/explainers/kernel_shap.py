@@ -103,6 +103,7 @@ def _shapley(subsets: Tensor, values: Tensor, ridge: float) -> Tensor:
 
     # The last patch gets what is left of the difference; the others are regressed.
     last = subsets[..., -1:]
+    # With the last worth `full - empty - others`, its column moves to the side of the answers.
     features = (subsets[..., :-1] - last).double()
     target = (subset_values - empty - last[..., 0] * (full - empty)).double()
     gram = features.mT @ features
