@@ -156,6 +156,8 @@ class Fit:
 
     def as_good(self) -> list[Trial]:
         """The other forms that are as good as the given one; none if another is better."""
+        # Half of the gain that counts, or one sample, makes no difference; the first trial is the given
+        # form.
         least = self.base.right - max(1, LEAST_GAIN * self.n / 2)
         return [trial for trial in self.trials[1:] if not self.best and trial.right >= least]
 
@@ -164,6 +166,7 @@ def spread_over_classes(labels: Array, most: int = SAMPLES) -> Array:
     """Positions of samples, as many of each class as far as it has them, the classes in turn."""
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    # The samples of a class lie together in `order`: how many of it come before each.
     turn = np.arange(len(labels)) - np.repeat(starts, sizes)
     return np.asarray(order[np.argsort(turn, kind="stable")[:most]])
 
@@ -174,6 +177,7 @@ def chance(pred: Array, labels: Array, classes: int) -> float:
     """
     if len(np.unique(labels)) < 2:
         return 1 / classes
+    # Answers that stand for no class, NEVER, are counted with class 0.
     count = int(max(pred.max(), labels.max())) + 1
     predicted, true = (
         np.bincount(values.clip(0), minlength=count) / len(values) for values in (pred, labels)
@@ -231,7 +235,8 @@ class FormSearch:
         if _most(trials) < LEAST_RATE * n:
             trials += self._sort_out(dear)
 
-        # Half a cure is not the end: inputs are tried again under what mends the rest.
+        # Half a cure is not the end: inputs are tried again under what mends the rest, the layout
+        # (the first step of a form that is more than a preparation) and the reading of answers.
         best = max(trials, key=lambda trial: trial.right)
         layout = best.form.steps[:1] if best.form.affine is None or best.form.is_moved else ()
         if layout or best.reading != PLAIN:
@@ -250,6 +255,7 @@ class FormSearch:
         n, base = len(self.x), trials[0]
         candidates = [trial for trial in trials[1:] if self._may_be_better(base, trial)]
         most_right = max((trial.right for trial in candidates), default=0)
+        # Among forms that are right nearly as often, the loss decides.
         close = max(1, LEAST_GAIN * n / 2)
         candidates = [trial for trial in candidates if trial.right >= most_right - close]
         candidates.sort(key=lambda trial: trial.score)
@@ -272,6 +278,8 @@ class FormSearch:
 
     def _may_be_better(self, base: Trial, trial: Trial) -> bool:
         """True if a form shows more than chance, and is better, if not yet beyond all doubt."""
+        # Half of the gain by which the check fails, and a weaker test, which is of two: the form is
+        # only a candidate here.
         n, gain = len(self.x), trial.right - base.right
         interval = wilson(trial.right, n)
         limit = chance(trial.pred, self.labels, self.model.classes)
@@ -295,10 +303,10 @@ class FormSearch:
 
     def _is_alike(self, best: Trial, trial: Trial) -> bool:
         """True if no test tells which of two forms is better, or both leave next to no loss."""
-        gain = trial.loss - best.loss
+        excess = trial.loss - best.loss
         if max(best.loss.mean(), trial.loss.mean()) < SURE / 5:
             return True
-        return paired_test(int((gain > 0).sum()), int((gain < 0).sum())) > DOUBT
+        return paired_test(int((excess > 0).sum()), int((excess < 0).sum())) > DOUBT
 
     def _own_preparation(self) -> Affine | None:
         """The model's own preparation of pictures, if it can be read."""
@@ -349,6 +357,7 @@ class FormSearch:
         n, trials = len(self.x), list[Trial]()
         pool = [form for form in forms if form.factor < MIXED]
         mixed = [form for form in forms if form.factor == MIXED]
+        # What the rounds leave is asked on all samples, and kept.
         for count, most in (*ROUNDS, (n, len(forms))):
             trials = [self._trial(form, min(count, n), reading) for form in pool]
             trials = sorted(trials, key=lambda trial: trial.score)[:most]
@@ -381,8 +390,10 @@ class FormSearch:
         """Other readings of answers: shifted, or in the order that fits best."""
         labels, readings = self.labels, list[Reading]()
         for shift, title, line in SHIFTS:
+            # Of two classes a shift leaves only one; and no answer is negative.
             if labels.max() > 1 and labels.min() >= shift:
                 readings.append(Reading(title, line, shift))
+        # An order in which all classes move alike is a shift, or none.
         order, _, is_settled = _in_order(pred, labels)
         if len({label - answer for answer, label in order.items()}) > 1:
             title, line = self._order_text(order, is_settled)
@@ -474,10 +485,12 @@ def line_of(trial: Trial, model: Model, spec: str) -> str:
     """The line that gives a model the form of a trial."""
     form, lines = trial.form, list[str]()
     if form.steps:
+        # Options of a model prepare pictures, but neither move values nor replace the preparation
+        # that the model makes itself: for these there is only code.
         affine = None if form.is_moved or form.preparation is not None else form.affine
         options = "" if affine is None else _options(affine, model, spec)
         own = f"its own x = {form.preparation.code}" if form.preparation else ""
-        if own and form.line == "x = x":
+        if own and form.line == "x = x":  # the form is the inputs as they are
             lines.append(f"leave {own} out of the model")
         else:
             place = f" in place of {own}" if own else ""
@@ -497,6 +510,8 @@ def _options(affine: Affine, model: Model, spec: str) -> str:
         parts = [f"{key}={'+'.join(f'{v:g}' for v in values)}" for key, values in numbers.items()]
         parts += ["bgr=true"] if affine.reverse else []
         return f"write {'&'.join(parts)} in the model's options"
+    # Other specs have no such options; an object has those of the call from Python, with the axis of
+    # channels counted from the end.
     if spec:
         return ""
     texts = {key: values if len(values) > 1 else values[0] for key, values in numbers.items()}
@@ -528,6 +543,7 @@ def check_clean_accuracy(
     is_random = False
     if (pred == labels)[index].mean() < CLEARLY_RIGHT:
         fit = FormSearch(model, load(index), labels[index], classes, batch_size).run()
+        # The search asks again in the given form: another answer does not depend on forms.
         is_random = (fit.base.pred != pred[index]).mean() > LEAST_GAIN
     finding = judge(model, pred, labels, fit, spec=spec, expect=expect, is_random=is_random)
     return finding, 0 if fit is None else fit.forwards
@@ -624,7 +640,8 @@ def judge(
     """
     n, k, limit = len(labels), int((pred == labels).sum()), chance(pred, labels, model.classes)
     low, _ = wilson(k, n) or (0.0, 1.0)
-    # Half of the way from chance to always right.
+    # Low is an accuracy below half of the way from chance to always right, by an exact test of the
+    # wrong answers.
     is_low, error_rate = exact_test(n - k, n, (1 - limit) / 2)
     forms = []
     if fit is not None and not is_random:
@@ -633,6 +650,7 @@ def judge(
     faults += _excluded(k, n, expect, fit)
     if faults or (fit is not None and fit.is_better):
         faults += forms
+    # A fault that no form explains.
     if len(faults) == 1 and low <= limit:
         faults[0] += NO_FORM
 
@@ -691,6 +709,8 @@ def describe(fit: Fit, trial: Trial, model: Model, spec: str) -> str:
 
 def _faults(pred: Array, labels: Array, limit: float, *, is_chance: bool) -> list[str]:
     """The fault of answers, whatever form the inputs have; empty if nothing is wrong."""
+    # A model that is no better than a coin would still name another class on one of so many samples
+    # of other classes.
     n, is_single = len(labels), len(np.unique(pred)) < 2
     is_constant = is_single and 0.5 ** int((labels != pred[0]).sum()) <= ERROR_RATE
     if is_chance and len(np.unique(labels)) < 2:

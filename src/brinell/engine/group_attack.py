@@ -119,6 +119,7 @@ def run_attack(
     if stage.attack.family != "minimal":
         _shrink(ledger, levels)
 
+    # The number of levels, beyond the last index, stands for a sample that is not broken.
     level = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
     fooled = level < len(plan.levels)
     index = np.flatnonzero(fooled)
@@ -126,6 +127,7 @@ def run_attack(
     judgement = _judge(setting, task, ledger, x, index, eps) if len(index) else {}
     columns = _costs(ledger, start)
     columns["judge_forwards"][index] += judgement.pop("judge_forwards", 0)
+    # What is known of adversarial examples alone is null for the other samples.
     for name, values in judgement.items():
         columns[name] = np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True)
         columns[name][index] = values
@@ -183,6 +185,7 @@ def _arrays_of(ids: Array, extras: Extras) -> dict[str, Array]:
 
 
 def _gather_levels(levels: Tensor, level: Tensor) -> Tensor:
+    """(n,) the budget of each sample, of its levels (n, levels) that with the index `level` (n,)."""
     return levels.gather(1, level[:, None])[:, 0]
 
 
@@ -199,7 +202,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
     """
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
     succeeded = level_of(ledger.best.distance, levels, threat.distance, threat.domain)
-    # Levels by their number; -1 lies below the smallest.
+    # Indices of levels between which the smallest one that holds an example lies; -1 is below all.
     failed = torch.full_like(succeeded, -1)
 
     while True:
@@ -209,6 +212,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
         ids = batch.ids[open_]
         middle = (succeeded[ids] + failed[ids]) // 2
         smaller = replace(threat, eps=_gather_levels(levels[ids], middle))
+        # To ask is enough: the ledger judges the input, and keeps it if it is the closest success.
         oracle.labels(ids, smaller.project(ledger.movable(ledger.best.closest[ids]), batch.x[ids]))
 
         # The projection may come nearer than asked for, and so fit a smaller level still.
@@ -259,13 +263,15 @@ def _judge(
         stored[needs_rounding] = rounded[needs_rounding]
         stored_logits[needs_rounding] = predict(model, rounded[needs_rounding], batch_size, eot)
 
-    # Where the model draws random numbers, a second mean of the input as found shows what was luck.
+    # Where the model draws random numbers, a second mean of the input as found shows what was luck;
+    # without levels the stored input is that input, and has just been asked about.
     repeats = model is not setting.model or (eot > 1 and domain.levels is not None)
     if repeats:
         logits = predict(model, x, batch_size, eot)
     else:
         logits = ledger.best.answer[index] if eot == 1 else stored_logits
     confidence, pred = losses.decision(logits)
+    # The judge asked about the stored input, about the input as found, and about the rounded one.
     columns = {
         "adv_pred": pred,
         "adv_confidence": confidence,

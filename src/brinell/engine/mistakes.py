@@ -236,6 +236,7 @@ def explain(error: BoundsError, write: Callable[[Mapping[str, Any]], str]) -> Re
     `write` writes options of data down, as a spec or as a call of `brinell.data`.
     """
     facts = error.facts
+    # Whole numbers without a sign (dtype kind u) are pictures, however smooth they are.
     is_wave = looks_like_signals(error.x, error.kind) and error.x.dtype.kind != "u"
     values = Values(facts.minimum, facts.maximum, facts.integral, error.kind, is_wave)
 
@@ -248,6 +249,7 @@ def explain(error: BoundsError, write: Callable[[Mapping[str, Any]], str]) -> Re
         remedy = write(texts)
         line = row.line.format(options=remedy)
         lines.append(f"{row.evidence.format(high=values.high)}: {line}")
+    # A single explanation can be mended; the caller knows the text that the remedy replaces.
     instead = ("", remedy) if len(lines) == 1 else None
     return (
         RequestError(error.problem, remedy="; or ".join(lines[:2]), instead=instead)

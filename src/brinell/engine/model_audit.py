@@ -62,8 +62,10 @@ class ModelAudit:
             self.checks.adapt(failed, state)
 
             plain = [stage for stage in self.plan.stages if not stage.waits]
+            # Without a budget above 0 there is nothing to attack.
             for stage in self.plan.stages if len(self.plan.levels) else ():
                 failed |= yield from self._run_stage(stage, state)
+                # What the stages that run in any case leave decides whether others follow.
                 if plain and stage is plain[-1] and not self.plan.grows:
                     failed |= yield from self.checks.survivor_checks(state)
 
@@ -191,7 +193,9 @@ class ModelAudit:
         if len(fooled):
             self.checks.conditions.add("suspected")
 
-        # How near other attacks must come, so that the probe is not ahead of them on a sample.
+        # How near other attacks must come, so that the probe is not ahead of them on a sample: leads
+        # are negative short of the boundary, so less is farther from it. Where they came as near
+        # before, and where the probe did not attack, there is nothing to compare.
         reach = state.last - AHEAD * state.clean_margin
         reach[fooled] = np.inf
         compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)
@@ -219,6 +223,7 @@ class ModelAudit:
     ) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
         """Have a stage begun and made, if there is time."""
         if self.limit.is_up:
+            # A stage whose condition does not hold misses nothing.
             is_left = not self.checks.waits(stage)
             return PieceResult(rows=NO_ROWS, facts={"cut": True} if is_left else {})
 

@@ -94,6 +94,7 @@ class ModelChecks:
 
     def waits(self, stage: Stage) -> bool:
         """True if the stage waits for a condition that does not hold, or cannot help."""
+        # Masked gradients call for attacks along them only where there are any.
         when = stage.turn.when
         follows = stage.gradient == "own" and stage.attack.access == Access.GRADIENTS
         holds = when is None or (
@@ -127,7 +128,7 @@ class ModelChecks:
         try:
             answer = yield from make_alone(Piece(name="checks", key=key, make=make))
         except TimeUpError:
-            return []
+            return []  # the run that goes on makes them
         self.audited.take("checks", answer.facts)
         self._keep(answer.facts["findings"], answer.facts["costs"])
         return [finding["code"] for finding in answer.facts["findings"]]
@@ -176,6 +177,7 @@ class ModelChecks:
     def _check_clean_accuracy(self, state: State) -> CheckResult:
         """Check that the model is right where nothing attacks it."""
         index = np.flatnonzero(~state.failed)
+        # A low accuracy on distorted data is a result, and no mistake.
         if not len(index) or self.plan.dataset.info.distorted:
             return [], 0, 0
 
@@ -292,6 +294,8 @@ class ModelChecks:
         robust in the end.
         """
         robust = self._robust(state, len(self.plan.ids))
+        # A check that failed stays failed, and one that could not be made cannot be made now, unless
+        # only samples were missing.
         before = self._known.get(Code.BOUNDARY, {})
         decided = before.get("passed") is not True and before.get("reason") != TOO_FEW
         if decided or not len(robust):
@@ -302,6 +306,7 @@ class ModelChecks:
             index = robust[evenly_spaced(len(robust), most)]
             clean, adversarial = self._adversarial_examples(examples)
             x = torch.cat([self.audited.load(self.plan.ids[index]), clean, adversarial])
+            # True classes do not matter: a lead is that of whatever class the model answers.
             ids = torch.arange(len(x), device=x.device)
             context = CheckContext(
                 self.model,
@@ -334,6 +339,7 @@ class ModelChecks:
         if not len(robust):
             return [Finding(code=Code.PLATEAU, passed=True, text=NO_ROBUST_SAMPLE)], 0, 0
 
+        # At the largest budget, whose level is the last, -1.
         try:
             finding, forwards, backwards = plateau.check_plateaus(
                 self.gradient_models["own"],
@@ -434,6 +440,7 @@ class ModelChecks:
         eps = torch.as_tensor(plan.levels[-1] * plan.units[robust], dtype=x.dtype, device=x.device)
         length = eps * (NEAREST + (1 - NEAREST) * rng.fold("length").uniform(1)[:, 0])
         change = plan.distance.direction(rng, x.shape[1:]) * per_sample(length, x)
+        # Only the part of inputs that attacks may change moves.
         if not domain.is_free:
             change = domain.merge(torch.zeros_like(change), domain.part(change))
         near = domain.clamp(x + change)
@@ -499,6 +506,7 @@ class ModelChecks:
         what the checks say of the scores that are shown does not matter.
         """
         if not late:
+            # The figure of the check is the share of samples without a gradient.
             self.is_flat = Code.ZERO in failed and self._known[Code.ZERO]["figure"] == 1
             # Votes fail no check, and lead attacks as little as rounded answers.
             if self._known.get(Code.ANSWERS, {}).get("figure"):
@@ -544,6 +552,7 @@ class ModelChecks:
         context = self._context(state)
         n = len(context.batch)
         is_broken = bool(failed.keys() & (REPAIRABLE | COARSE))
+        # About as many passes as the search takes, for the progress that is shown.
         title, passes = ("repair", 120 * n) if is_broken else ("inner scores", 256)
         self.progress.stage(self.source.name, title, n, passes)
 
@@ -577,6 +586,7 @@ class ModelChecks:
         for part in np.array_split(index, max(1, math.ceil(len(index) / self._sizer.size))):
             batch = self._batch(part)
             target = None if state.target is None else state.target[part]
+            # Without a threshold: such a run never looks for scores that decide.
             criterion = make_criterion(target, batch.x.device, self.source.reject)
             logits = predict(model, batch.x, self._sizer.size)
             margin = criterion.margin(logits, batch.y, batch.x).cpu().numpy()
@@ -590,5 +600,6 @@ class ModelChecks:
 
 def _climbs_margin(stage: Stage) -> bool:
     """True if a stage follows gradients of another loss than the cross-entropy."""
+    # A stage that names no loss follows the usual one of its family.
     usual = "ce" if stage.attack.family == "budgeted" else "margin"
     return stage.attack.access == Access.GRADIENTS and stage.settings().get("loss", usual) != "ce"

@@ -185,6 +185,7 @@ class ModelElsewhere:
             facts: dict[str, Any] = {}
             answers: tuple[Tensor, ...] = _Question.apply(x, self, question, facts)
             answer, *arrays = answers
+            # Behind the answer come the arrays of each recorder, as many as its outcome says.
             for mode, outcome in zip(recorders, facts["outcomes"], strict=True):
                 count = outcome.pop("arrays")
                 mode.accept(outcome, arrays[:count], answer)
@@ -234,6 +235,7 @@ class _Question(torch.autograd.Function):
         answers = tuple(array.to(x.device) for array in arrays)
         ctx.model, ctx.device = model, x.device
         ctx.graph = _Graph(facts["graph"], model._dropped)
+        # Answers that do not depend on the inputs by a graph have no gradient here either.
         constant = (a for a, leads in zip(answers, facts["leads"], strict=True) if not leads)
         ctx.mark_non_differentiable(*constant)
         return answers
@@ -241,6 +243,7 @@ class _Question(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        # Of the four arguments of `forward` the inputs alone have a gradient.
         question = {"do": "gradient", "graph": ctx.graph.number}
         return ctx.model._ask(question, gradients)[1][0].to(ctx.device), None, None, None
 
@@ -263,7 +266,7 @@ class _Server:
                 self._graphs.pop(number, None)
             try:
                 outcome, answers = getattr(self, facts.pop("do"))(*arrays, **facts)
-            except BaseException as error:
+            except BaseException as error:  # the code of a model may raise SystemExit as well
                 outcome, answers = {"error": [type(error).__name__, one_line(error, 2000)]}, []
             pipe.send({**outcome, "shared": self._watch.shared}, answers)
 

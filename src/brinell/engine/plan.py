@@ -239,6 +239,7 @@ def make_plan(
     notes += _input_notes(stages, dataset, readable, distance, largest)
     sources = _model_sources(request, dataset, models, distance, stages)
     _check_criterion(sources, target, threshold)
+    # Data may name fewer classes than they have labels, or none.
     notes += _reject_notes(sources, max(len(classes), int(labels.max(initial=0)) + 1))
     notes += surrogate_notes((*surrogates, *brought), sources)
     if request.until is not None and len(sources) > 1:
@@ -420,6 +421,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if has_cuda else "cpu")
 
+    # A device may exist by its name alone, so something is computed there.
     try:
         device = torch.device(name)
         torch.empty(1, device=device).cpu()
@@ -458,12 +460,13 @@ def _model_sources(
     stages: tuple[Stage, ...],
 ) -> tuple[ModelSource, ...]:
     """The models under test: those in memory, or those that the request names."""
+    # The spec, how a model is opened, and how it is copied; an object in memory has no spec.
     openers = [("", _constant_opener(model), model_copier(model)) for model in models]
     for spec in () if models else request.model:
         opener = model_opener(spec, dataset)
         openers.append((spec, opener, opener))
 
-    sources = [_source_of(*opener, request, dataset, distance, stages) for opener in openers]
+    sources = [_source_of(*entry, request, dataset, distance, stages) for entry in openers]
     check_names([source.name for source in sources])
     return tuple(sources)
 
@@ -511,6 +514,7 @@ def _skipped_stages(
     for number, stage in enumerate(stages):
         reason = skip_reason(stage, model, distance, targeted=targeted)
         is_refining = (stage.turn.within, stage.turn.last) != (None, None)
+        # All stages before it are skipped.
         if not reason and is_refining and len(skipped) == number:
             reason = NO_EARLIER_ATTACK
         if reason:

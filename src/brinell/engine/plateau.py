@@ -77,10 +77,13 @@ def check_plateaus(
 
 def first_look(context: CheckContext) -> Finding:
     """The finding where the steps of another check end on no plateau; attacks decide the rest."""
+    # The steps of the check of misleading gradients, whose ends are with the samples that it took:
+    # all, or those of its first look.
     look = context if context.few is None or context.ends is not None else context.few
     if look.ends is None or len(look.ends[0]) < FEWEST or look.distance.name not in NORMS:
         raise NotMadeError(UNDECIDED)
     ids, grad, margin = look.ends
+    # Of the threat only the distance and the domain are read: its eps stands for nothing.
     threat = Threat(distance=look.distance, eps=margin, domain=look.model.domain)
     if bool(are_flat(threat, look.clean.select(ids), grad, margin, context.clean).any()):
         raise NotMadeError(UNDECIDED)
@@ -92,6 +95,7 @@ def are_flat(
     threat: Threat, batch: Batch, grad: Tensor, margin: Tensor, right_inputs: Batch
 ) -> Tensor:
     """(n,) bool: which samples lie on a plateau, by gradients (n, *shape) and margins (n,) there."""
+    # What a unit of distance promises; margins of robust samples are negative.
     slope = (grad * threat.distance.ascent(grad)).flatten(1).sum(1).nan_to_num(0.0)
     return slope * way_to_others(threat, batch.x, batch.y, right_inputs) < FLAT * -margin
 

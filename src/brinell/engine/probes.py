@@ -92,22 +92,24 @@ def _probe_steps(
     """
     x, y = batch.x, batch.y
     domain, distance = context.domain, context.distance
-    free = _feasible_gradient(grad, x, domain)
+    feasible = _feasible_gradient(grad, x, domain)
     shrinking = (SHORTEST_STEP / LONGEST_STEP) ** rng.fold("length").uniform(1)[:, 0]
     length = limit * LONGEST_STEP * shrinking
     way = rng.fold("way").normal(*x.shape[1:])
-    ascended = domain.clamp(x + _scale_step(free, length, distance))
+    ascended = domain.clamp(x + _scale_step(feasible, length, distance))
     displaced = domain.clamp(x + _scale_step(way, length, distance))
 
-    # How far the margin rises, by the gradient, by the model, and by the model at random.
-    lead = losses.margin(logits, y)
-    promised = ((ascended - x) * free).flatten(1).sum(1)
-    rise = losses.margin(context.oracle.scores(batch.ids, ascended), y) - lead
-    chance = losses.margin(context.oracle.scores(batch.ids, displaced), y) - lead
+    # How far the margin, which is negative until the model is fooled, rises: by the gradient, by the
+    # model, and by the model at random.
+    margin = losses.margin(logits, y)
+    promised = ((ascended - x) * feasible).flatten(1).sum(1)
+    rise = losses.margin(context.oracle.scores(batch.ids, ascended), y) - margin
+    chance = losses.margin(context.oracle.scores(batch.ids, displaced), y) - margin
 
     rounding = VISIBLE * losses.scale(logits, y)
     visible = torch.stack([rise.abs(), chance.abs(), promised]).amax(0) > rounding
-    is_short = (rise < MIN_RISE * torch.minimum(promised, -lead)) | (rise < chance - rounding)
+    # No more than what fools the model can be asked of a step.
+    is_short = (rise < MIN_RISE * torch.minimum(promised, -margin)) | (rise < chance - rounding)
     return visible & is_short, visible
 
 

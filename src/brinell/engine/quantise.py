@@ -63,9 +63,12 @@ def _move_fewest_inward(
     """`rounded` with the fewest values of `inward` that bring it within the limit, by bisection;
     with all if no number does.
     """
+    # The place of each value in the order of what its move costs: values near the middle between two
+    # levels come first, and those that do not move last.
     cost = torch.where(away, (inward - x).abs() - (rounded - x).abs(), torch.inf).flatten(1)
     rank = cost.argsort(stable=True, dim=1).argsort(dim=1).reshape(x.shape)
 
+    # Numbers of moves between which the smallest that suffices lies.
     too_few = torch.zeros_like(limit).long()
     enough = away.flatten(1).sum(1)
     while bool((enough - too_few > 1).any()):

@@ -74,9 +74,11 @@ def pack(value: Any) -> bytes:
         name = str(len(blobs))
         is_bytes = isinstance(item, bytes)
         array = np.frombuffer(item, dtype=np.uint8) if is_bytes else np.asarray(item)
+        # numpy gives an array without axes one, which is taken away again.
         blobs[name] = np.ascontiguousarray(array).reshape(array.shape)
         return {BLOB: name, "bytes": is_bytes}
 
+    # JSON asks for a substitute of what it cannot write: a reference to the array laid aside.
     text = json.dumps(value, default=lay_aside)
     return save({"values": np.frombuffer(text.encode(), dtype=np.uint8), **blobs})
 
@@ -132,6 +134,7 @@ class Mail:
         packet = self._store.queue_pop(key, block=False)
         code, text = packet[:CODE_BYTES], packet[CODE_BYTES:]
         if not hmac.compare_digest(code, self._code(queue, text)):
+            # Nothing is read of it but whom to refuse.
             session = re.search(rb'"session": "([0-9a-f-]+)"', text)
             values = {"session": session[1].decode()} if session else {}
             return Message(values, content=b"", is_authentic=False)
@@ -147,7 +150,10 @@ class Mail:
         return Message(values, content, hashlib.sha256(content).hexdigest() == values["digest"])
 
     def beat(self, session: str, by: int = 1) -> int:
-        """Count a session on; returns its count, by which others see that it lives."""
+        """Count a session on; returns its count, by which others see that it lives.
+
+        With `by` 0 the count is read and stays.
+        """
         return int(self._store.add(f"{self._prefix}/beat/{session}", by))
 
     def _code(self, queue: str, text: bytes) -> bytes:
@@ -371,6 +377,7 @@ class Crew:
                 self.left.add(session)
             else:
                 self.answers[message.values["number"]] = message
+                # It lives, whatever it counts: no count is -1, so the next look sees a new one.
                 self._beats[session] = (-1, time.monotonic())
 
         now = time.monotonic()
@@ -409,6 +416,7 @@ class Crew:
     def close(self, *, linger: float = LINGER) -> None:
         """Dismiss the ranks, also those that come within `linger` seconds."""
         dismissed: set[str] = set()
+        # All ranks have come if as many are known as the launcher started.
         end = time.monotonic() + linger
         with suppress(RuntimeError):
             while time.monotonic() < end:

@@ -76,6 +76,7 @@ class RayPool(Pool):
 
     def open_workers(self, shared: Mapping[str, Any]) -> Sequence[Any]:
         on_gpus = self._device.startswith("cuda") or (self._device == "auto" and self._count("GPU"))
+        # Ray starts an actor again as often as its machine is lost (-1: without a limit).
         options = {"num_cpus": 1, "num_gpus": int(bool(on_gpus)), "max_restarts": -1}
         actor = self._ray.remote(**options)(Worker)
         self._start = partial(actor.remote, self._command, shared)
@@ -95,7 +96,8 @@ class RayPool(Pool):
         return worker.answer.remote(task)
 
     def wait(self, handles: Sequence[Any]) -> Any:
-        return self._ray.wait(handles, num_returns=1)[0][0]
+        done, _ = self._ray.wait(handles, num_returns=1)
+        return done[0]
 
     def result(self, handle: Any) -> Any:
         try:

@@ -74,6 +74,7 @@ def with_surrogate(model: Model, surrogate: Model) -> SubstituteGradient:
         with torch.no_grad():
             answers = model.predict(x.detach())
         surrogate_logits = surrogate.predict(x)
+        # The value is that of the answers, and the gradient that of the surrogate.
         return answers + (surrogate_logits - surrogate_logits.detach())
 
     return SubstituteGradient(model, differentiable)
@@ -138,6 +139,7 @@ def find_repair(context: CheckContext) -> Repair | None:
     budget. Finite differences then measure whether it is the gradient of the answers. A gradient
     that passes straight through a rounding never is, even if it raises the margin.
     """
+    # Two inputs show which operations a repair changes.
     repairs = repair_candidates(context.model, context.batch.x[:2])
     rises = {
         text: attempt(partial(_climb, context.ledger(candidate, context.eps, minimal=True)))
@@ -158,11 +160,13 @@ def find_repair(context: CheckContext) -> Repair | None:
 
 
 def _climb(ledger: Ledger) -> float:
+    """The mean rise of the margin by a few steps of PGD within the budget."""
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
     x = batch.x
     first = oracle.loss(batch.ids, x)
     for _ in range(CLIMB_STEPS):
         grad = oracle.gradient(batch.ids, x).grad
+        # As long as in Madry et al. 2018: all steps together reach 2.5 times the budget.
         step = threat.distance.ascent(grad) * per_sample(2.5 / CLIMB_STEPS * threat.eps, x)
         x = threat.project(x + step, batch.x)
     return float((oracle.loss(batch.ids, x) - first).mean())
@@ -172,6 +176,7 @@ def disagreement_of(context: CheckContext, model: Model) -> float:
     """Disagreement of finite differences with a model's gradient; infinity if the model fails, 1 if
     the gradient is zero.
     """
+    # Differences lead out of the budget too, and are taken of samples that are fooled as well.
     oracle = context.ledger(model, minimal=True).oracle()
 
     def measure() -> float:

@@ -106,8 +106,9 @@ Expect = Annotated[
 
 
 def _read_numbers(annotation: Any, value: Any) -> Any:
-    """Texts of a field of numbers as numbers, fractions and percentages too; pydantic refuses
-    everything else.
+    """Texts of a field of numbers as numbers, fractions and percentages too.
+
+    Anything else is returned as it is, for pydantic to refuse.
     """
     kind = number_type(annotation)
     if kind is None:
@@ -167,6 +168,7 @@ class BaseRequest(BaseModel):
         name, eps = split_budget(norm, values.get("eps"))
         if name != norm:
             values = {**values, "norm": name, "eps": eps}
+        # An attack that the user named comes later in the table, and so wins.
         attack = cls.model_fields.get("attack")
         if attack is not None and attack.default == ("fast",) and name in CASCADES_OF_COUNTS:
             values = {"attack": CASCADES_OF_COUNTS[name], **values}
@@ -251,7 +253,10 @@ class FitOptions(BaseRequest):
 
 
 def count_samples(samples: int | str | None, total: int, default: int | None = None) -> int:
-    """The number of samples that a setting takes of `total`: at most as many as there are."""
+    """The number of samples that a setting takes of `total`: at most as many as there are.
+
+    It stands alone or behind the last colon, as in random:500.
+    """
     if samples == ALL:
         return total
     return min(total, int(str(samples or default or total).rpartition(":")[2]))

@@ -48,6 +48,7 @@ def open_data(spec: str, *, truth: bool = False) -> Dataset:
             # The remedy replaces the spec as the user typed it.
             refusal.instead = spec, refusal.instead[1]
         raise refusal from None
+    # A caller that knows no tasks needs one class for each input.
     if not truth:
         check_labelled(dataset)
     return dataset if region is None else restrict(dataset, region)

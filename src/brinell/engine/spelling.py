@@ -49,6 +49,7 @@ MAX_ENTRIES = 1000
 
 def expand_spec(kind: Kind, spec: str) -> str:
     """Expand a bare path to a spec; any other spec is returned as it is."""
+    # An address, and a text that begins with the name of a plug-in, are specs already.
     body, mark, options = expand_home(spec).partition("?")
     if not body or "://" in body or body.partition(":")[0] in plugins.names(kind):
         return spec

@@ -216,7 +216,9 @@ class StageRun:
                 size = max(1, len(samples))
             elif self._is_shared:
                 # Smaller groups, so that every worker has one.
-                size = min(size, max(SMALLEST, -(-len(samples) // self._spread)))
+                size = min(size, max(SMALLEST, math.ceil(len(samples) / self._spread)))
+            # With workers a group that is not full is cut while fewer than two are under way, so that
+            # none is idle.
             self.queue = GroupQueue(samples, self.queue.broken, size, min(2, self._spread))
             yield from self._attack_wave()
             if self.is_cut:
@@ -224,7 +226,7 @@ class StageRun:
 
         groups = {key: answer.rows for key, answer in self._answers.items()}
         files = {key: self.audited.parts.arrays_file(key) for key in groups}
-        size = 4 * math.prod(self.plan.dataset.domain.shape)
+        size = 4 * math.prod(self.plan.dataset.domain.shape)  # bytes of an input in float32
         save_arrays(self.audited.folder, self.audited.file(self.name), groups, files, size)
         facts = merge_facts(answer.facts for answer in self._answers.values())
         return PieceResult(rows=self._rows(), facts=facts | ({"cut": True} if self.is_cut else {}))
@@ -236,6 +238,7 @@ class StageRun:
             new = {self._key(group): group for group in self.queue.advance()}
             under_way |= new
 
+            # A sample that no level broke has the number of levels.
             robust = self._state.correct & (self.queue.broken == len(self.plan.levels))
             self.audited.progress.update_open(self.queue.open_samples, int(robust.sum()))
             if not self.queue.groups:
@@ -257,6 +260,7 @@ class StageRun:
         return f"{self.key}~{content_hash(columns=[ids, group.level.tolist()], own=is_own)}"
 
     def _piece(self, key: str, group: OpenGroup) -> Piece:
+        """The attack on a group; a task for a worker names the samples by id."""
         task = self._task(group)
         return Piece(
             name=self.name,
@@ -285,6 +289,7 @@ class StageRun:
         records, levels = answer.rows, self.plan.levels
         self._answers[piece.key] = answer
         self.audited.take(self.name, answer.facts)
+        # A worker counts its passes where nobody sees them.
         if piece.task is not None:
             forwards = int(records.forwards.sum())
             self.audited.progress.count_passes(forwards, int(records.backwards.sum()))
@@ -293,6 +298,8 @@ class StageRun:
             return
         smallest = np.searchsorted(levels, np.ma.getdata(records.broken))
         broken = np.where(has_broken(records), smallest, len(levels))
+        # Below level 0 there is no budget; an attack that failed is not repeated at a smaller budget;
+        # and a minimal attack finds the smallest at once.
         is_minimal = self._stage.attack.family == "minimal"
         group.answer = broken, (broken == 0) | (broken == len(levels)) | is_minimal
 

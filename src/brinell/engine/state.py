@@ -60,6 +60,7 @@ class State:
 
         The `ids` (n,) and the positive `levels` ascend.
         """
+        # Positions of ascending values: each id and each level is among them.
         index = np.searchsorted(ids, records.sample_id)
         is_broken = has_broken(records)
         fooled = index[is_broken]

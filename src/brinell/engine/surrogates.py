@@ -28,6 +28,7 @@ def check_gradients(model: Model) -> None:
     try:
         with torch.enable_grad(), model.info.session(torch.device("cpu")):
             logits = ask(model, x)
+            # Of one class a softmax is constant, and has no gradient.
             value = logits.softmax(1)[:, 0].sum() if logits.shape[1] > 1 else logits.sum()
             if value.requires_grad:
                 (grad,) = torch.autograd.grad(value, x, allow_unused=True)

@@ -144,6 +144,7 @@ class Task(ABC):
 
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
         """A function of answers with a slope, whose gradient attacks follow: here the margin."""
+        # Criteria of tasks hold the truth themselves, and read neither classes nor inputs.
         criterion, y = self.criterion(ids), torch.zeros(len(ids), dtype=torch.int64)
         return lambda answers: criterion.margin(answers, y.to(answers.device), answers)
 
@@ -164,7 +165,8 @@ class Task(ABC):
         """
         with self.model.info.session(self.device):
             x = self.dataset.load(ids).to(self.device)
-            mistakes = self.mistakes(self.ask(x, 1), ids)
+            # One at a time, since pictures may be large.
+            mistakes = self.mistakes(self.ask(x, batch_size=1), ids)
             text = f"no mistake explains the answers to {len(ids)} clean pictures"
             if mistakes:
                 text = f"without an attack {'; or '.join(mistakes)}"
@@ -292,6 +294,7 @@ class MapTask(Task):
     def meets(self, columns: Mapping[str, Any], aim: str = "") -> Array | None:
         if self.name != "pixels":
             return None
+        # As many whole pixels as the share asks for, one at least; the slack is for rounding.
         needed = np.ceil(self.value * columns["valid"] - 1e-6).clip(1)
         return np.asarray(columns["wrong"] >= needed)
 
@@ -321,7 +324,8 @@ class MapTask(Task):
             ordered = (
                 self._maps(self.ask(self.dataset.load(ids[:1]).to(self.device), 1)).sort(1).values
             )
-        # Scores of a class alone are one value for it and another for all others.
+        # A class alone is one value for it and another for all others: sorted, the values below the
+        # largest are equal, and its lead is the same at every pixel.
         level = ordered.shape[1] == 2 or bool((ordered[:, 0] == ordered[:, -2]).all())
         alone = level and len(torch.unique(ordered[:, -1] - ordered[:, -2])) == 1
         text = "the model answers scores for each pixel"

@@ -45,6 +45,7 @@ def eps_text(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
+    # Arrays and tensors; scalars of numpy keep their type, by which they are written.
     if hasattr(value, "tolist") and not isinstance(value, np.generic):
         value = as_array(value, "numbers of eps").tolist()
     if not isinstance(value, LISTS):
@@ -71,7 +72,8 @@ def _budget_text(value: Any) -> str:
             "numbers, or a text such as '0:8/255:9'"
         )
 
-    # A number of few digits was typed as it is, and is no fraction.
+    # A number of few digits was typed as it is, and is no fraction. In half or single precision a
+    # fraction is off by more.
     slack = 1e-6 if isinstance(value, np.floating) and value.dtype != np.float64 else 1e-12
     of_255 = round(number * 255)
     is_fraction = of_255 and math.isclose(number * 255, of_255, rel_tol=slack)

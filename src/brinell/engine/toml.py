@@ -66,6 +66,7 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
         return kind(**expand_specs(kind.with_paths(values), kind))
     except ValidationError as error:
         first = error.errors()[0]
+        # The location is the field, then the places in a list; other parts are names of types.
         name = str(first["loc"][0])
         places = [str(part) for part in first["loc"][1:] if isinstance(part, int)]
         location = ".".join([name.replace("_", "-"), *places])

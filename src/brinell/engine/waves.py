@@ -26,6 +26,7 @@ def wave_ends(n: int) -> list[int]:
 def draw_waves(ids: Array, seed: int) -> Array:
     """(n,) int64: the wave of each sample, drawn at random, whatever the others are."""
     draws = Streams.of(seed, torch.as_tensor(ids)).fold("waves").uniform().numpy()
+    # The place of each sample in the order of the draws, and the wave that ends behind it.
     places = np.empty(len(ids), dtype=np.int64)
     places[np.argsort(draws, kind="stable")] = np.arange(len(ids))
     return np.searchsorted(wave_ends(len(ids)), places, side="right")

@@ -58,6 +58,7 @@ def _remove_halves(path: Path) -> None:
 
 
 def _runs(process: int) -> bool:
+    """True if a process of this number runs; signal 0 asks and changes nothing."""
     try:
         os.kill(process, 0)
     except OSError as error:
@@ -85,6 +86,7 @@ def check_writable(folder: Path) -> None:
     """Refuse a folder, which may not exist yet, in which no file can be written; the check leaves
     nothing behind.
     """
+    # Folders that are made for the check, innermost first, and taken away in this order.
     absent = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
 
     try:

@@ -162,6 +162,7 @@ class Layout:
 
     @property
     def _beside(self) -> frozenset[str]:
+        """Names of files in a folder that are no part of its inventory."""
         return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
 
     def _refusal(self, path: Path, reason: str) -> RequestError:
@@ -198,6 +199,7 @@ class Layout:
                 f"{path} holds {with_article(self.noun)}: {advice}choose another {option('out')}"
             )
 
+        # A plan is of a command that was interrupted: its own files are there.
         if not resume and not (path / PLAN).exists():
             self.check_free(path, REQUEST)
         return {}
@@ -222,6 +224,7 @@ class Layout:
             content[trust.MARK] = trust.make_mark(path, trust.request_text(manifest))
         content[inventory.FILES] = inventory.take_inventory(path, self._beside)
 
+        # Last: a folder with a manifest is complete.
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_text(path / MANIFEST, text)
         copy: dict[str, Any] = json.loads(text)

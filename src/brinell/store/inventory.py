@@ -47,6 +47,7 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
         if place != folder and (MANIFEST in files or UNFINISHED in folders):
             files = [name for name in files if name == MANIFEST]
             folders.clear()
+        # In place: the walk enters the folders that are left in this list.
         folders[:] = [name for name in folders if not name.startswith(".")]
 
         visible = [name for name in files if not name.startswith(".")]

@@ -84,7 +84,9 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def check_size(path: Path, metadata: Any, length: int) -> None:
-    """Refuse a Parquet file of `length` bytes that would take far more bytes in memory."""
+    """Refuse a Parquet file of `length` bytes that would take far more bytes in memory, with 8 bytes
+    for each value.
+    """
     bounded.check_unpacked_size(
         8 * metadata.num_rows * metadata.num_columns, length, path, MOST_UNPACKED
     )
@@ -110,6 +112,7 @@ def _arrow(column: Array, field: Any) -> Any:
 
     `pa.array` does the same and imports pandas, which takes longer than most audits write.
     """
+    # Arrow's buffers: a bit for each value that is not null, or None, and then the data.
     values = np.ma.getdata(column)
     valid = None
     if field.nullable:
@@ -158,6 +161,7 @@ def _values(array: Any) -> Array:
     """
     if array.type == pa.bool_():
         return _values(array.cast(pa.uint8())).astype(bool)
+    # Without the bits of nulls, which numpy cannot take over.
     buffers = [None, array.buffers()[1]]
     numbers = pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset)
     return np.from_dlpack(numbers)

@@ -37,6 +37,7 @@ def find_violations(manifest: Mapping[str, Any], records: Records) -> Iterator[V
     yield from disorders
     # Rules compare rows with others by their order: without it they would mean nothing.
     rules = {} if disorders else rows.rules()
+    # By model and stage, and for each only the rules that any row breaks.
     broken_rules = {text: breaks for text, breaks in rules.items() if breaks.any()}
     for place in np.unique(rows.place) if broken_rules else ():
         for description, breaks in broken_rules.items():
@@ -65,7 +66,7 @@ class _Rows:
         numbers = {place: number for number, place in enumerate(self.places)}
         names = zip(records.model, records.attack, strict=True)
         self.place = np.array([numbers.get(name, -1) for name in names], np.int64)
-        """(rows,) model and stage, as their number in the order of the manifest."""
+        """(rows,) model and stage, as their number in the order of the manifest; -1 for others."""
         self.model, self.stage = np.divmod(self.place, 1 + len(manifest["stages"]))
         """(rows,) each by its number; stage 0 is the first check."""
         self.failed = np.zeros(len(records), bool)
@@ -88,6 +89,7 @@ class _Rows:
         smallest = np.full(len(self.ids), np.inf)
         for place, (model, stage) in enumerate(self.places):
             # The first check of a model is where its samples are listed; stages may have fewer.
+            # Each model has the first check and all stages, so its check is at a multiple.
             check = place - place % (1 + len(self.manifest["stages"]))
             start, end = np.searchsorted(self.place, [check, check + 1])
             rows = self.place == place
@@ -185,12 +187,13 @@ class _Rows:
 
     def _rules_of_attack(self) -> dict[str, Array]:
         """Rules about what an attack did to the sample of a row."""
+        # Infinite where nothing was attacked or broken, so that comparisons hold without exceptions.
         column, present, broken = self.column, self.present, self.broken
         attacked = present["attacked"]
         attacked_at = np.where(attacked, column["attacked"], np.inf)
         broken_at = np.where(broken, column["broken"], np.inf)
         levels = [eps for eps in self.manifest["eps"] if eps > 0]
-        stages = [{}, *self.manifest["stages"]]
+        stages = [{}, *self.manifest["stages"]]  # stage 0 is the first check, without settings
         # The mean of several answers is not the answer that a row states.
         is_single = np.array([stage.get("eot", 1) == 1 for stage in stages])[self.stage]
         is_right = column["adv_pred"] == column["label"]
@@ -202,7 +205,7 @@ class _Rows:
         has_cost = np.any([column[name] != 0 for name in COSTS], axis=0)
         queries = column["queries_to_success"]
         is_outside = (queries > column["forwards"]) | (queries < 1) | ~broken
-        # Distances are stored in float32, and a budget may be a fraction of it.
+        # Distances are stored in float32, which rounds; budgets are multiples of the sample's unit.
         limit = np.where(broken, broken_at, 0.0) * column["unit"] * (1 + 1e-5) + 1e-6
         distance = self.manifest["distance"]
         size = column[distance] if distance in SIZES else 0.0
@@ -236,6 +239,7 @@ class _Rows:
         """Rules about what a stage's rows may repeat: samples that were right in the first check and
         not broken since, with the same labels and clean answers.
         """
+        # Indexed by `first`, a column has for each row the value of its sample's first check.
         column, present, first = self.column, self.present, self.first
         was_open = np.isin(
             column["outcome"][first].astype(str), [str(Outcome.CORRECT), str(Outcome.UNMET)]

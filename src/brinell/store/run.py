@@ -61,6 +61,7 @@ def inner_folder(run: Path, name: str) -> Path | None:
     inner = read_json(folder / MANIFEST)
     with fitting(folder):
         # An inner folder may be of fewer models than the run, and of no other one.
+        # Some commands keep the distance with their facts, others one or several in the request.
         models = [{entry["digest"] for entry in side["models"]} for side in (inner, outer)]
         norm = inner.get("facts", {}).get("distance") or inner["request"].get("norm")
         is_of_norm = outer["distance"] in np.atleast_1d(norm)
@@ -117,6 +118,7 @@ class Run(Folder[Records]):
             attack: the only stage that counts; by default all.
         """
         table = self.rows
+        # A sample that is not broken has no budget: NaN is at most nothing.
         counts = (table.model == model) & (np.ma.filled(table.broken, np.nan) <= limit)
         counts &= (table.attack == attack) | (attack is None)
 
@@ -220,6 +222,7 @@ def save_arrays(
     """
     for file in array_files(folder, name):
         file.unlink()  # of a run that was stopped
+    # A sample may be in several groups; one of them has the arrays that count.
     holders = holders_of(groups)
     present = {key for key, file in files.items() if file.exists()}
     samples = [sample for sample in sorted(holders) if holders[sample] in present]

@@ -264,11 +264,13 @@ class RunManifest(GrowingManifest):
         """Files that are neither the rows nor the arrays of a stage; the rows, where they are not
         listed.
         """
+        # As much of a manifest as `stage_files` reads.
         names = {"models": models, "stages": stages}
         facts = {key: [{"name": name} for name in values] for key, values in names.items()}
         known = set(stage_files(facts).values())
         matches = {name: ARRAYS.fullmatch(name) for name in self.files}
         arrays = {name for name, match in matches.items() if match and match[1] in known}
+        # Either a file too many, or the missing one.
         return sorted((self.files.keys() - arrays) ^ {ROWS})
 
 
@@ -297,6 +299,7 @@ def file_name(model: int, number: int, stage: str) -> str:
 
 
 def _slug(stage: str) -> str:
+    """The name of an attack as a part of a file's name: without settings, folder and odd characters."""
     return re.sub(r"[^a-z0-9]+", "-", stage.partition("?")[0].rpartition("/")[2].lower()).strip(
         "-"
     )[:40]

@@ -51,12 +51,14 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
         except OSError as error:
             raise RequestError(f"{path / SIGNATURE} is no signature: {one_line(error)}") from None
         try:
+            # ssh-keygen wants a name before each key: `*` stands for any.
             allowed.write_text(PUBLIC_KEY.sub("* ", bounded.text(Path(keys))), encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(
                 f"the file of signers {keys} cannot be read: {one_line(error)}"
             ) from None
 
+        # First whether the signature is of this manifest, whoever made it; then whose it is.
         check = ("check-novalidate", "-n", NAMESPACE, "-s", str(signature))
         outcome = _ssh_keygen(*check, stdin=manifest)
         fingerprint = "".join(FINGERPRINT.findall(outcome.stdout)[:1])
@@ -79,6 +81,10 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
 
 
 def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
+    """The allowed signer who made a signature of a manifest; None if it is nobody's.
+
+    The key of the signature may stand behind several names, of which one suffices.
+    """
     names = _ssh_keygen("find-principals", "-s", str(signature), "-f", str(allowed))
     for name in names.stdout.splitlines() if not names.returncode else ():
         checked = ("-n", NAMESPACE, "-s", str(signature), "-f", str(allowed), "-I", name)

@@ -91,7 +91,7 @@ class FolderTable(Generic[Rows]):
         path = user_path(path)
         manifest = self.layout.open(path)
         rows = self.read_rows(path)
-        for violation in self.rules(manifest, rows):
+        for violation in self.rules(manifest, rows):  # the first one is enough
             raise RequestError(f"{path} was forged or damaged: {violation}: make it again")
         return Folder(path=path, manifest=manifest, rows=rows)
 

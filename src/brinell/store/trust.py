@@ -69,6 +69,7 @@ def find_origin(folder: Path, text: str, claimed: object, trust: Path | str | No
     if trust is not None and folder.resolve().is_relative_to(Path(trust).resolve()):
         return Path.cwd()
 
+    # Only the user's key makes the hash, which covers the directory that the mark states.
     directory = str(claimed).partition(":")[2]
     expected = _mark(folder, text, directory)
     if expected is None or not hmac.compare_digest(expected.encode(), str(claimed).encode()):
@@ -110,6 +111,7 @@ def check_settings(file: Path, trust: Path | str | None, resumed: Path | None = 
 
 def check_directory(folder: Path, text: str, origin: Path) -> None:
     """Refuse a folder in whose request relative names mean files of another directory."""
+    # Texts between separators may be no paths at all: only those that exist there are meant as such.
     names = (part for part in SEPARATORS.split(text) if part and not os.path.isabs(part))
     if origin != Path.cwd() and any(os.path.exists(origin / name) for name in names):
         raise RequestError(
@@ -129,6 +131,7 @@ def refusal(folder: Path) -> RequestError:
 
 
 def _mark(folder: Path, text: str, directory: str) -> str | None:
+    """`HASH:DIRECTORY`, where the hash covers the folder's place, the directory and the request."""
     key = _key()
     signed = json.dumps([str(folder.resolve()), directory, text])
     return (
