@@ -162,7 +162,7 @@ class Layout:
 
     @property
     def _beside(self) -> frozenset[str]:
-        """Names of files in a folder that are no part of its inventory."""
+        """Names of files in a folder that its inventory leaves out."""
         return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
 
     def _refusal(self, path: Path, reason: str) -> RequestError:
