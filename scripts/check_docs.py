@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LINES = {"docs/guides": 145, "docs/results": 240}
+LINES = {"docs/guides": 150, "docs/results": 240}
 README_BYTES = 5120
 GENERATED = (
     "reference/commands/",
@@ -25,7 +25,7 @@ GENERATED = (
     "reference/benchmark-sets.md",
 )
 """Pages that `make docs` writes whole."""
-PAGES, WORDS, DESIGN_WORDS, CHANGELOG_WORDS = 44, 55_000, 12_700, 1_200
+PAGES, WORDS, DESIGN_WORDS, CHANGELOG_WORDS = 44, 56_500, 12_700, 1_250
 """At most: pages in docs that people write, words in them and beside them, in design notes, and
 in the changelog."""
 CONSTRAINTS = (
