@@ -55,14 +55,14 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
 def _audit(
     inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[str, Any]
 ) -> tuple[Any, list[str]]:
+    """The result of an audit, and the lines of the gate that fail or are open."""
     __tracebackhide__ = True
     import brinell
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", brinell.BrinellWarning
-            )  # the gate fails on these checks by itself
+            # The gate fails on these checks by itself.
+            warnings.simplefilter("ignore", brinell.BrinellWarning)
             result = brinell.audit(*inputs, **settings)
             verdict = brinell.gate(result, **conditions)
     except brinell.BrinellError as error:

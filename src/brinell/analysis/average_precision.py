@@ -109,6 +109,7 @@ def _mean_precision(weights: Array, hit: Array, total: Array) -> Array:
 
     # Precision never rises with recall; beyond the last recall it is 0.
     precision = hits / np.maximum(counts, 1e-12)
+    # At each recall the best precision at it or beyond, so the running maximum goes backwards.
     envelope = np.maximum.accumulate(precision[:, ::-1], 1)[:, ::-1]
     envelope = np.concatenate([envelope, np.zeros((len(weights), 1))], 1)
 

@@ -66,7 +66,7 @@ class ClaimingResult(Result):
         """List the fields that nobody can prove."""
         if not isinstance(data, dict):
             return data
-        return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))}
+        return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, prefix="")))}
 
 
 def _claimed_fields(

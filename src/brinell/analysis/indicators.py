@@ -139,6 +139,7 @@ def _not_made(code: Code, reason: str) -> CheckResult:
 def _reason_without_checks(
     manifest: Mapping[str, Any], model: str, recorded: Mapping[str, CheckResult]
 ) -> str:
+    """Why the checks of which nothing is recorded were not made."""
     if model not in manifest.get("checks", {}):
         return "the run has not come to it yet"
     if not recorded.keys() - {Code.CLEAN}:
@@ -179,6 +180,7 @@ def _missing_comparison(records: Records, manifest: Mapping[str, Any], model: st
 
 
 def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
+    """The stages that could run on the model."""
     skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == model}
     return [stage for stage in manifest["stages"] if stage["name"] not in skipped]
 
@@ -284,6 +286,7 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
 
 
 def _share(code: Code, k: int, n: int, limit: float, observation: str, bad: str) -> CheckResult:
+    """The check that at most a share `limit` of the samples is bad, however few they are."""
     return CheckResult(**asdict(Finding.of_share(code, k, n, limit, observation, bad, fewest=1)))
 
 

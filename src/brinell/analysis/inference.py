@@ -113,7 +113,8 @@ def compare_groups(values: Array, labels: Array, low: float, high: float) -> Ord
 
 def compare_rates(successes: Array, counts: Array) -> Order:
     """Order independent proportions, (k,) successes among (k,) samples, by their rates."""
-    return _compare_means(successes, successes, counts, 0.0, 1.0)
+    # Of zeros and ones the sum of squares is the sum.
+    return _compare_means(successes, successes, counts, low=0.0, high=1.0)
 
 
 def _compare_means(sums: Array, squares: Array, counts: Array, low: float, high: float) -> Order:

@@ -143,7 +143,7 @@ def _by_group(values: Array, groups: Array | None) -> tuple[Array, Array]:
 def _spread(sums: Array, counts: Array) -> _Spread:
     """Sampling distribution of the mean of groups (m,)."""
     if len(sums) < 2:
-        return _Spread(0.0, 0.0, 0.0, 0)
+        return _Spread(error=0.0, skew=0.0, dof=0.0, deviating=0)
 
     # Degrees of freedom by Bell & McCaffrey.
     total = counts.sum()

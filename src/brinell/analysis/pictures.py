@@ -210,6 +210,7 @@ class Maps(Pictures):
         return np.asarray(self._right[index])
 
     def values(self, name: str, index: Array, weights: Array) -> Array:
+        """Pixel accuracy is a ratio of sums; the mean IoU comes from the summed counts."""
         if name == self.accuracy:
             return _ratio(self.right(index), self.total, weights)
         counts = self.counts[index]
@@ -222,6 +223,7 @@ class Maps(Pictures):
         return np.where(occurs.any(1), total / np.maximum(occurs.sum(1), 1), np.nan)
 
     def worst(self, name: str, level: int) -> Array:
+        """Of pixel accuracy picture by picture; of the mean IoU the set that exchanges lower."""
         if name == self.accuracy:
             # The fewest right pixels first, of equal ones the earlier row.
             order = np.lexsort((np.arange(len(self._right)), self._right))
@@ -364,6 +366,7 @@ class BoxPictures(Pictures):
         return match_set([self.boxes[row] for row in index], self.objects)
 
     def values(self, name: str, index: Array, weights: Array) -> Array:
+        """Average precision from the matches of the set; other figures are ratios of sums."""
         if name in ("AP50", "AP"):
             # Both precisions come from one matching, which is slow.
             key = index.tobytes(), len(weights)
@@ -379,6 +382,7 @@ class BoxPictures(Pictures):
         return [error for error in ERRORS if error in set(self.aim.tolist())]
 
     def worst(self, name: str, level: int) -> Array:
+        """Of an error picture by picture; of another figure the lowest of a few sets."""
         if name in ERRORS:
             return self._most(name, level)
         sets = self._sets(level)

@@ -14,6 +14,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """
     from scipy.special import bdtr
 
+    # `bdtr` is the binomial distribution function: at most so many of all at even odds.
     return (
         min(1.0, 2 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
         if only_a != only_b

@@ -101,5 +101,6 @@ def _points(limit: int) -> list[int]:
 
 
 def _share(queries: int, k: int, n: int) -> QueryShare:
+    """The share of samples that succeed within so many queries, with its interval."""
     low, high = wilson(k, n) or (0.0, 1.0)
     return QueryShare(queries=queries, k=k, n=n, value=k / n, low=low, high=high)

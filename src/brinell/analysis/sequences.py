@@ -154,7 +154,7 @@ def decide(k: int, n: int, threshold: float, error: float = 0.025) -> Decision:
     of at most `error` on each side.
     """
     limit = -math.log(error)
-    counts = ValueCounts(n - k, 0, k)
+    counts = ValueCounts(zeros=n - k, halves=0, ones=k)
     if threshold <= 0 or (threshold < 1 and log_wealth(counts, threshold) >= limit):
         return "passes"
     # To be below a threshold is to fail more often than 1 - threshold, which is bet on likewise.

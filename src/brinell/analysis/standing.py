@@ -98,7 +98,8 @@ def order_models(states: Array) -> Order:
     only = right @ wrong.T
     i, j = np.tril_indices(len(states), -1)
 
-    # McNemar's exact test of each pair, corrected for all of them.
+    # McNemar's exact test of each pair, corrected for all of them; `bdtr` is the probability of at
+    # most so many of all that differ at even odds.
     fewer = np.minimum(only[i, j], only[j, i])
     differing = only[i, j] + only[j, i]
     two_sided = np.minimum(1.0, 2 * bdtr(fewer, differing.astype(int), 0.5))

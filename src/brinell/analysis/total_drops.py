@@ -147,6 +147,7 @@ def total_drops(
 
 
 def _mean_drop(index: int, name: str, changes: Array) -> MeanDrop:
+    """The mean of the changes (n,), which lies between -1 and 0, and so do the ends of its interval."""
     mean = mean_difference(changes)
     assert mean is not None, "every class has a sample"
     ends = [None, None]

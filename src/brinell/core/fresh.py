@@ -406,6 +406,7 @@ def _serve(pipe: Pipe, answer: Answer, watch: Watch) -> NoReturn:
 
 
 def _try(answer: Answer, facts: Facts, x: Tensor, watch: Watch) -> tuple[dict[str, Any], Tensor]:
+    """The answer with the fact "shared", or an "error" in one line in place of both."""
     watch.start()
     try:
         outcome, numbers = answer(facts, x)

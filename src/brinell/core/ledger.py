@@ -625,7 +625,7 @@ class Ledger:
                 0, query.ids[part], torch.full_like(part, self._eot.count)
             )
             if self._on_pass is not None:
-                self._on_pass(self._eot.count * len(part), 0)
+                self._on_pass(self._eot.count * len(part), 0)  # no backward pass
 
             criterion = query.criterion.select(part)
             y = query.y[part]

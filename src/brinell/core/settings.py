@@ -42,7 +42,7 @@ def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
     if mark is None and get_origin(hint) is Annotated:
         hint, *beside = get_args(hint)
         return mark_of(hint, beside, of)
-    return mark or next(filter(None, (mark_of(part, (), of) for part in get_args(hint))), None)
+    return mark or next(filter(None, (mark_of(part, of=of) for part in get_args(hint))), None)
 
 
 def number_type(hint: Any) -> type[int] | type[float] | None:

@@ -289,7 +289,9 @@ def _scale_columns(
         columns[name] = fill(columns[name], holes, f"column {name}")
 
     bounds_of = _bounds_of_columns(list(columns), _plain(bounds))
-    vectors, domain, notes = vectors_of(columns, bounds_of, (), "the array of inputs", empty)
+    vectors, domain, notes = vectors_of(
+        columns, bounds_of, fixed=(), subject="the array of inputs", missing=empty
+    )
     note = (
         "budgets are shares of each column's range, and the model is asked in the columns' own "
         "units"

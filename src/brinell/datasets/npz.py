@@ -216,9 +216,10 @@ class Npz(Checked):
                 names = small("classes", most_rows=most) if "classes" in names_in_archive else None
                 groups = None
                 if self.groups:
-                    groups = small(pick(self.groups, (), option="groups"), most_rows=most)
+                    groups = small(pick(self.groups, usual=(), option="groups"), most_rows=most)
                 beat_intervals = [
-                    small(pick(name, (), option="rhythm"), most_rows=most) for name in self.rhythm
+                    small(pick(name, usual=(), option="rhythm"), most_rows=most)
+                    for name in self.rhythm
                 ]
                 numbers = {
                     name: _number(archive, name, file)

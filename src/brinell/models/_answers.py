@@ -375,7 +375,7 @@ def _ask_for_kinds(
     with torch.no_grad():
         for batch in (x, *x.split(1)):  # type: ignore[no-untyped-call]
             with SquashingInputs() as tracer:
-                on_pass(len(batch), 0)
+                on_pass(len(batch), 0)  # no backward pass
                 try:
                     answer = ask(model, batch)
                 except (MemoryShortError, ModelError):

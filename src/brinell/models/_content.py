@@ -141,7 +141,7 @@ def model_copier(model: Model) -> Callable[[], Model]:
 def digest_of(*values: Any) -> str:
     """Hash of the content of these values, the same for equal content in another process."""
     hash = hashlib.blake2b(digest_size=16)
-    _feed(hash, values, {}, 0)
+    _feed(hash, values, visited={}, depth=0)
     return hash.hexdigest()
 
 

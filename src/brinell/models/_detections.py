@@ -345,5 +345,6 @@ def mistakes_of_boxes(
 
 def is_more(hits: Array, base_hits: Array, rate: float) -> bool:
     """True if more of the same objects are hit (m,) bool than by others, by a paired exact test."""
+    # Objects that both hit, or neither, say nothing; of the others each side gets half by chance.
     wins, defeats = int((hits & ~base_hits).sum()), int((base_hits & ~hits).sum())
     return exact_test(wins, wins + defeats, 0.5, rate)[0]

@@ -203,6 +203,7 @@ class StraightThrough(Recorder):
         return out
 
     def _soft_values(self, decision: Any) -> Tensor | None:
+        """The smooth values that were recorded for a decision; None for any other object."""
         entry = self._soft.get(id(decision))
         return None if entry is None else entry[1]
 

@@ -381,8 +381,8 @@ def affine(
             raise RequestError(f"bounds {bounds}: the lower one must be the smaller")
         scale = (bounds[1] - bounds[0]) / (high - low)
         shift = bounds[0] - low * scale
-    mean = _along(domain, preprocessing, "mean", 0.0)
-    std = _along(domain, preprocessing, "std", 1.0)
+    mean = _along(domain, preprocessing, "mean", default=0.0)
+    std = _along(domain, preprocessing, "std", default=1.0)
 
     # A division by 0 would make every input infinite or NaN.
     if not bool((std != 0).all()):

@@ -191,8 +191,8 @@ def _normalisation(
     mean = [0.0]
     std = [1.0]
     if settings.get("do_normalize"):
-        mean = _list(settings.get("image_mean"), 0.0)
-        std = _list(settings.get("image_std"), 1.0)
+        mean = _list(settings.get("image_mean"), default=0.0)
+        std = _list(settings.get("image_std"), default=1.0)
     # One number is that of every channel.
     mean = mean * channels if len(mean) == 1 else mean
     std = std * channels if len(std) == 1 else std

@@ -283,6 +283,7 @@ class RemoteModel:
     def __init__(self, options: Http, domain: Domain, server: Server, name: str) -> None:
         self.domain, self.name, self._server, self._options = domain, name, server, options
         try:
+            # The metadata stand at the address of the model itself.
             self._facts = server.ask("", lambda metadata: _facts(options, domain, metadata))
         except RefusedError as error:
             remedy = "check the URL: it ends in /v2/models/NAME, and the model is loaded"

@@ -67,7 +67,7 @@ class TorchModule:
 
     def __call__(self, domain: Domain) -> Model:
         """The model for data whose number of classes is not known."""
-        return self.open_for(domain, None)
+        return self.open_for(domain, classes=None)
 
     def open_for(self, domain: Domain, classes: int | None) -> Model:
         """Create the module, load its weights, and call it once for the number of classes."""

@@ -113,6 +113,7 @@ def _example(
     x: Array,
     mask: Mask,
 ) -> Example:
+    """One row as an example: its views, what broke it, and at which cost."""
     names = class_names(manifest)
     eps = dict(zip(manifest["eps"], manifest["eps_text"], strict=True))
     label = class_name(names, int(records.label[row]))

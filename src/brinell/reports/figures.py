@@ -161,6 +161,7 @@ def _placed(series: Series, x: Callable[[float], float]) -> list[tuple[float, An
 
 
 def _value(value: Any) -> float | None:
+    """The number in a cell of a series, which may be a share with its interval or the number itself."""
     share: float | None = getattr(value, "value", value)
     return share
 
@@ -283,6 +284,7 @@ def _anchor(frame: Frame, x: float, text: str) -> tuple[str, float]:
 
 
 def _extent(frame: Frame, x: float, text: str) -> tuple[float, float]:
+    """Left and right end of the text of a tick."""
     anchor, position = _anchor(frame, x, text)
     width = frame.text_width(text)
     start = position - {"start": 0.0, "mid": 0.5, "end": 1.0}[anchor] * width

@@ -205,6 +205,7 @@ def heat_class(value: Any, table: Table) -> str:
 
 
 def _is_text(table: Table, column: int) -> bool:
+    """True for a column that holds words alone, which stand on the left."""
     values = [row[column] for row in table.rows if row[column] is not None]
     return bool(values) and all(map(_is_words, values))
 

@@ -44,7 +44,7 @@ def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> 
         return film(array, low, high, title=title)
     if array.ndim == 3:
         return _image(array, low, high, title)
-    return draw_signal([("s0", np.atleast_2d(array))], [], None, title=title)
+    return draw_signal([("s0", np.atleast_2d(array))], marks=[], sampling=None, title=title)
 
 
 def _image(array: Array, low: float, high: float, title: str) -> Markup:

@@ -55,5 +55,6 @@ def place_table(published: PublishedPlace, name: str, clean: Rate, figure: Rate)
 
 
 def _row(entry: PublishedEntry, place: int) -> tuple[object, ...]:
+    """The row of an entry: its place, its name and its three figures."""
     shares = (entry.clean, entry.autoattack, entry.lowest)
     return (str(place), entry.model, *map(Percent, shares))

@@ -82,6 +82,8 @@ def draw_overlay(
 def _draw_image(
     levels: Array, shade: Array | None, mask: Array, object_: Array | None
 ) -> Image.Image:
+    """Draw an image (C, H, W) from 0 to 1 below the shade (H, W), with outlines of both regions."""
+    # A picture of other than three channels is shown in grey.
     pixels = (
         levels if len(levels) == 3 else np.repeat(levels.mean(0, keepdims=True), 3, 0)
     ).transpose(1, 2, 0) * 255
@@ -147,6 +149,7 @@ def _draw_signal(
 
 
 def _list_columns(values: Array, domain: Mapping[str, Any], title: str) -> Markup:
+    """The most important columns of a vector by name, each with a bar of its shade."""
     names = [str(column[0]) for column in domain.get("columns", ())] or [
         f"value {position + 1}" for position in range(len(values))
     ]

@@ -36,6 +36,7 @@ def next_steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> l
 
 
 def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
+    """All steps that make sense for a model, the one that would change most first."""
     failed = {Code(check.code) for check in model.checks if check.passed is False}
     # As long as figures mean nothing, no further step makes sense.
     if (mending := _mending(model, failed)) is not None:

@@ -177,6 +177,7 @@ class ColumnBlocks:
         return [line for block in parts for line in (Text(""), *block)][1:]
 
     def _block_lines(self, block: Sequence[int], console: Console) -> Iterator[Text]:
+        """One block: the columns that name the rows, or these names above each row, and some others."""
         grid, width = self.grid, console.width
         columns = [*([] if self.above else range(grid.names)), *block]
         indent = INDENT if self.above and grid.names else 0
@@ -364,6 +365,7 @@ def _is_name(value: object) -> bool:
 
 
 def _cell(value: object, table: Table, intervals: bool) -> Text:
+    """A cell: a share is red on the bad side of one half, where the table shades its shares."""
     share = share_of(value)
     text = Text(
         f"{100 * share:.1f}" if table.heat and share is not None else _plain(main_text(value))

@@ -16,6 +16,8 @@ from brinell.reports.numbers import percent, short
 
 LANES = 3
 """Channels shown at most: those that changed most."""
+BETWEEN, TICK = 11, 30
+"""Room between two lanes, and the least height of a tick, in pixels."""
 WIDTH, LANE, TALL, TOP, BELOW = 330, 66, 132, 20, 42
 """Width of a figure, heights of a lane of several channels and of a single one, room above for
 the unit, below for the axis."""
@@ -120,6 +122,7 @@ def perturbation(
 
 
 def _touched(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> list[Mark]:
+    """A mark for each stretch that an attack changed; the last value of a stretch is excluded."""
     axes, marks = Axes.of(sampling), []
     for first, last in segments(clean, adversarial):
         tip = (
@@ -157,10 +160,10 @@ def draw_signal(
     least -= margin
     most += margin
 
-    total_height = TOP + len(shown) * height + BELOW - 11
+    total_height = TOP + len(shown) * height + BELOW - BETWEEN
     size = Frame(width=WIDTH, height=total_height, left_edge=40, bottom=0, right=8, font=SMALL_FONT)
 
-    ticks = _ticks(least, most, max(2, round((height - 11) / 30)))
+    ticks = _ticks(least, most, max(2, round((height - BETWEEN) / TICK)))
     scale = [((value - least) / (most - least), _written(value)) for value in ticks]
     # The left edge leaves room for the widest number.
     widest = max(size.text_width(text) for text in (axes.unit, *(text for _, text in scale)))
@@ -169,7 +172,7 @@ def draw_signal(
     parts: list[str] = []
     for lane, channel in enumerate(shown.tolist()):
         top = TOP + lane * height
-        frame = replace(size, top=top, bottom=total_height - top - height + 11)
+        frame = replace(size, top=top, bottom=total_height - top - height + BETWEEN)
         parts += _marks(frame, marks, length)
         parts.append(levels(frame, scale))
         if lane == 0 and axes.unit:
@@ -190,6 +193,7 @@ def draw_signal(
 
 
 def _marks(frame: Frame, marks: Sequence[Mark], length: int) -> list[str]:
+    """The marks as rectangles: bars above or below, or as high as the lane."""
     parts = []
     for mark in marks:
         # A value stands in the middle of the room that is marked for it; the outermost have half of
@@ -218,11 +222,12 @@ def _share(edge: float, length: int) -> float:
 
 
 def _seconds(frame: Frame, length: int, axes: Axes) -> list[str]:
+    """The horizontal axis with its ticks and its name."""
     first = axes.time_of(0)
     last = axes.time_of(length - 1)
     ticks = [
         (frame.x((value - first) / ((last - first) or 1.0)), _written(value))
-        for value in _ticks(first, last, 8)
+        for value in _ticks(first, last, most=8)
     ]
 
     name = "seconds" if axes.rate else "position"

@@ -59,6 +59,7 @@ def _distinct() -> Iterator[tuple[int, int, int]]:
     yield 48, 48, 56
     yield from DISTINCT
     for number in count(1):
+        # Steps of the golden ratio spread the hues evenly, however many there are.
         red, green, blue = colorsys.hsv_to_rgb(
             number * 0.618034 % 1, 0.65 + 0.3 * (number % 2), 0.95 - 0.25 * (number // 2 % 2)
         )

@@ -47,7 +47,7 @@ def check_bound(plugin: type[Any], **settings: Any) -> None:
     Raises:
         ContractError: the first rule that is broken, in one line.
     """
-    check_form(plugin, (), SYNONYMS)
+    check_form(plugin, declares=(), synonyms=SYNONYMS)
     bound: Bound = plugin(**settings)
     check_settings(bound)
     for rule in _RULES:
@@ -276,7 +276,7 @@ def _descend(
 
 def _proves_what_is_clear(bound: Bound) -> None:
     """Check that samples with a clear margin are proven in a small ball."""
-    net, x, labels, _ = _line_network(1)
+    net, x, labels, _ = _line_network(seed=1)
     scores = net(x)[0].detach()
     clear = float(scores[labels[0]] - scores.scatter(0, labels, -torch.inf).max()) > 0.1
     lower = _lower(bound, trace(net, x), _ball(x, TIGHT, "linf"), labels)

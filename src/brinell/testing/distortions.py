@@ -156,7 +156,7 @@ def _check_strength(distortion: Distortion, domain: Domain) -> None:
     """Check that draws differ, and that higher severities change more."""
     # At the largest severity, where chance shows most.
     answers = [
-        _distort(distortion, domain, _arguments(domain, 5, draw))
+        _distort(distortion, domain, _arguments(domain, severity=5, draw=draw))
         for draw in _versions(distortion, domain)
     ]
     rule = "gave the same answer in two draws; offer as many as there are"
