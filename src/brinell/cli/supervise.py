@@ -170,6 +170,7 @@ def _until_parent_ends(parent: int) -> None:
     """
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
+            # The last three arguments are not used.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # The parent may have ended before the system was asked.
     if os.getppid() != parent:

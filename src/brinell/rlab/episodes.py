@@ -393,7 +393,10 @@ class Counts(SlotColumns):
         return cls(*torch.zeros(len(fields(cls)), n, dtype=torch.int64))
 
     def begin(self, rows: Tensor, left: int) -> None:
-        """New samples in these slots (m,)."""
+        """New samples in these slots (m,), whose clean inputs are asked about first.
+
+        `left` is the number of steps that a refinement will have.
+        """
         self.put(rows, **dict.fromkeys((field.name for field in fields(self)), 0))
         self.put(rows, fresh=1, pending=1, left=left, laid=CLEAN, looked=-1)
 

@@ -178,6 +178,7 @@ class Memory:
         deviation = module[0].deviation  # type: ignore[index]
         clean = centred(self.clean)
         others = centred(answers)
+        # The network learns logits of size 1, whatever the model's scale: only directions count.
         scale = clean.square().mean().sqrt().clamp_min(1e-12)
         size = BATCH // 2 if len(x) else BATCH
 

@@ -111,7 +111,7 @@ def clean_up(
         before = standing[rows]
 
         # Which places of the order are cleared: a group, of which one patch stays distorted.
-        eliminated = (current.eliminating > 0).to(device)
+        is_elimination = (current.eliminating > 0).to(device)
         group = torch.minimum(current.group, (current.count - 1).clamp_min(1))
         end = torch.minimum(current.start + group, current.count) * current.eliminating
         place = torch.arange(patches, device=device)
@@ -130,17 +130,17 @@ def clean_up(
         middle = strength[rows] - ((strength[rows] - low[rows]) / 2).clamp_max(FAR)
         scaled = threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
 
-        x = torch.where(per_sample(eliminated, x), x, scaled)
+        x = torch.where(per_sample(is_elimination, x), x, scaled)
         logits = oracle.scores(ids, x)
         criterion = threat.criterion.select(rows)
         adversarial = criterion.margin(logits, batch.y[rows], x) > 0
 
         # A success clears the patches or lowers `strength`; a failure of the scale raises `low`.
-        cleared = adversarial & eliminated
+        cleared = adversarial & is_elimination
         standing[rows] = torch.where(cleared[:, None], after, before)
         full[rows] = torch.where(per_sample(cleared, x), distorted, full[rows])
-        strength[rows] = torch.where(adversarial & ~eliminated, middle, strength[rows])
-        low[rows] = torch.where(~adversarial & ~eliminated, middle, low[rows])
+        strength[rows] = torch.where(adversarial & ~is_elimination, middle, strength[rows])
+        low[rows] = torch.where(~adversarial & ~is_elimination, middle, low[rows])
 
         length = threat.distance.size(x - clean)
         probability = logits.softmax(1).gather(1, batch.y[rows, None])[:, 0]

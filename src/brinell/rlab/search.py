@@ -352,6 +352,7 @@ class PatchSearch:
 
         # Ask, where the input has changed or must be asked about.
         changed = (norms.linf(x - current.x) > 0).cpu()
+        # The answer to the clean input may have been given at the start.
         is_known = (count.fresh > 0) & (self._answers is not None)
         queried = changed | ((count.pending > 0) & ~is_known)
         logits = self._ask(queried, x, current.logits)
@@ -567,6 +568,7 @@ class PatchSearch:
         edited = variant != current.variant
         # The effect for each edited patch, as a share of the clean input's margin.
         share = effect / (edited.sum(1).clamp_min(1) * current.start.abs().clamp_min(1e-6))
+        # At the end of a window its gain is measured, and the next one begins at this margin.
         ends = self._on((count.fresh == 0) & (count.window + 1 >= WINDOW * self.rules.patience))
         new_margin = kept(margin, current.margin)
         self.slots.put(

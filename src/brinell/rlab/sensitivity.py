@@ -458,6 +458,7 @@ class Predictions:
         channels = torch.arange(self.grid.channels, device=rows.device)
         flat = places.flatten(1)
         planes = x.view(len(x), self.grid.channels, self.grid.places)
+        # The three indices together are (m, channels, places).
         values = planes[rows[:, None, None], channels[:, None], flat[:, None]]
         return values.view(len(rows), self.grid.channels, *places.shape[1:])
 

@@ -218,8 +218,8 @@ class Loop:
 
         self.trained.module.train()
         if not state.curve:
-            # The first check is the measure for all later ones.
-            self._check(0.0, None)
+            # The first check is the measure for all later ones; no step precedes it.
+            self._check(0.0, loss=None)
 
         while not state.finished:
             share = self._share(state)

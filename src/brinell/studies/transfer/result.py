@@ -390,10 +390,10 @@ def _matrices(result: TransferResult) -> list[Table]:
         for source in result.sources
     }
 
-    hardened = " Hardened: its weights are of a folder of brinell harden."
-    white_box = "White-box cells: the examples were made on this model." + hardened * (
-        heads != result.names
+    hardened = (
+        " Hardened: its weights are of a folder of brinell harden." if heads != result.names else ""
     )
+    white_box = f"White-box cells: the examples were made on this model.{hardened}"
 
     # What a click on a cell shows, the name of its row first: the samples behind the figure.
     opens = [
@@ -571,9 +571,9 @@ def budget(result: TransferResult) -> str:
     """The budget of examples that were made, and the largest change of a benchmark set, which has
     none.
     """
-    made = [f"{distance(result.request.norm)} up to {result.facts.eps_text}"] * (
-        result.facts.attack is not None
-    )
+    made = []
+    if result.facts.attack is not None:
+        made = [f"{distance(result.request.norm)} up to {result.facts.eps_text}"]
 
     sources = zip(result.sources, result.facts.sources, strict=True)
     changes = [

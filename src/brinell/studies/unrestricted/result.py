@@ -507,6 +507,7 @@ def _example(result: UnrestrictedResult, table: AttemptRows, row: int) -> Exampl
     # The file holds the inputs of many attempts, and these are read alone.
     arrays = read_arrays(Path(result.folder) / example_file(attempt), captions.__contains__)
 
+    judges_text = f"; a judge sees {listed(dissenting)}" if dissenting else ""
     return Example(
         pictures=[
             Picture(
@@ -517,6 +518,5 @@ def _example(result: UnrestrictedResult, table: AttemptRows, row: int) -> Exampl
             )
             for key, caption in captions.items()
         ],
-        caption=f"class {name}, {model}, {variant}"
-        + f"; a judge sees {listed(dissenting)}" * bool(dissenting),
+        caption=f"class {name}, {model}, {variant}{judges_text}",
     )

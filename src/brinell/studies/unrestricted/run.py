@@ -72,6 +72,7 @@ def make_plan(call: Call) -> UnrestrictedPlan:
     generator = load(Path(request.generator))
 
     opened = open_plan(call, more_models=("judge",))
+    # The classes are asked for once it is known that models and generator know them all.
     plan = UnrestrictedPlan(
         **vars(opened), request=request, generator=generator, intended=torch.zeros(0)
     )

@@ -71,7 +71,9 @@ def list_premises(
     reasons = {
         fact: "has the digest that you gave"
         if fact.digest in digests
-        else named * (fact.role in roles) or fact.source
+        else named
+        if fact.role in roles
+        else fact.source
         for fact in facts
     }
     known = {fact: reason for fact, reason in reasons.items() if is_open and reason}

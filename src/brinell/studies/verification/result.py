@@ -137,7 +137,10 @@ class VerifyResult(ReportedResult):
             verb="verify",
             title="Verification",
             subject=self.run,
-            sentences=[*[coverage] * (coverage != "."), f"{ENDINGS[self.status][1]}.{reason}"],
+            sentences=[
+                *([coverage] if coverage != "." else []),
+                f"{ENDINGS[self.status][1]}.{reason}",
+            ],
             blocks=[
                 Table(
                     title="What was verified",
