@@ -49,6 +49,7 @@ def run_audit(
     groups, or the channel that this process serves as one of them; `audit` makes the audit of a
     model of its state; at the `limit` it stops in order, and can be resumed.
     """
+    # A worker makes the pieces that others ask for until its process ends.
     if isinstance(pool, Channel):
         ServedDriver(out, pool).serve(AuditWorker(plan).piece)
     facts = plan_facts(plan)

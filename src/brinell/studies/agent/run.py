@@ -100,6 +100,7 @@ def _train(call: Call) -> Agent:
     out = call.file()
 
     def tell(stage: str, figures: Mapping[str, Any]) -> None:
+        """Report the numbers among the figures of a stage of the training."""
         values = {name: value for name, value in figures.items() if isinstance(value, int | float)}
         call.progress.note(
             f"{stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items())
@@ -143,21 +144,21 @@ def _train(call: Call) -> Agent:
             rules=rules,
             learned=attack.learned,
         )
-        model, subject, ids, first_looks = _open_model(
+        model, task, ids, first_looks = _open_model(
             request, dataset, model, ids, device, call.progress.note
         )
 
         # The agent learns on inputs that the model gets right: others need no distortion.
         x = dataset.load(ids).to(device)
         y = torch.as_tensor(dataset.labels()[ids], device=device).long()
-        criterion = MISCLASSIFIED if subject is None else subject.criterion(ids)
+        criterion = MISCLASSIFIED if task is None else task.criterion(ids)
         right = _not_met(
             model,
             Batch(ids=torch.arange(len(x), device=device), x=x, y=y),
             criterion,
             request.batch_size,
         )
-        positions = np.asarray(ids)[right.cpu().numpy()]
+        positions = np.asarray(ids)[right.cpu().numpy()]  # in the data
         batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
         budgets = torch.full((len(batch),), eps, device=device)
         distance = plugins.build("distance", request.norm)
@@ -166,13 +167,14 @@ def _train(call: Call) -> Agent:
         )
 
         digests = {"data_digest": dataset.digest(), "model_digest": model_facts(model)["digest"]}
+        # Distortions are tried on a few inputs: what they cannot do shows before the training.
         trial = batch.ids[:TRIAL_SAMPLES]
         for line in attack.try_on(
             dataset.domain.part(batch.x[trial]), replace(threat.select(trial), domain=domain)
         ):
             call.progress.note(line)
         # Surrogates learn classes, which masks and boxes have not, and the papers' agent has none.
-        trains_surrogates = request.surrogates and not papers and subject is None
+        trains_surrogates = request.surrogates and not papers and task is None
         candidates = []
         if trains_surrogates and len(positions) >= FEWEST:
             for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
@@ -194,6 +196,7 @@ def _train(call: Call) -> Agent:
         "brinell": VERSION,
         "request": request.model_dump(mode="json"),
     }
+    # First looks were first, and are first in the record.
     record["training_queries"] = {"first_looks": first_looks} | record["training_queries"]
     record[trust.MARK] = trust.make_mark(out, trust.request_text(record))
     agent = replace(agent, about=record)
@@ -223,16 +226,16 @@ def _open_model(
     on, and the queries that the first looks at them cost.
     """
     if dataset.info.truth is not None:
-        subject, ids = _open_subject(request, dataset, model, ids, device, note)
+        task, ids = _open_task(request, dataset, model, ids, device, note)
         # To open the task costs one look at a picture, before the first look at each.
-        return subject.model, subject, ids, len(ids) + 1
+        return task.model, task, ids, len(ids) + 1
     counted: dict[str, Any] = {}
     model = with_logits(model, dataset, counted)
     probes = counted.get("probes", {}).values()
     return model, None, ids, len(ids) + sum(probe["forwards"] for probe in probes)
 
 
-def _open_subject(
+def _open_task(
     request: TrainAgentRequest,
     dataset: Dataset,
     model: Model,
@@ -243,25 +246,25 @@ def _open_subject(
     """The model of maps or boxes with its criterion, and the samples on which this can be met; says
     what is left out.
     """
-    subject = open_task(dataset, model, request.criterion, ids[:1], device)
-    hopeless = subject.hopeless(ids)
+    task = open_task(dataset, model, request.criterion, ids[:1], device)
+    hopeless = task.hopeless(ids)
     ids = [sample for sample in ids if sample not in hopeless]
     if not ids:
         raise RequestError(
-            f"no picture has what {subject.text} counts: choose another "
+            f"no picture has what {task.text} counts: choose another "
             f"{option('criterion')} or other data"
         )
     if hopeless:
         note(
             f"pictures left out: {len(hopeless)}, of which the first has nothing "
-            f"that {subject.text} counts"
+            f"that {task.text} counts"
         )
     if request.surrogates:
         note(
             "surrogates are left out: they learn the class of an input, and "
             f"{dataset.name} has none"
         )
-    return subject, ids
+    return task, ids
 
 
 def _surrogates(

@@ -72,6 +72,7 @@ class PlanResult(ReportedResult):
             cells = [cell for cell in self.cells if cell.model == model]
             own = [cell for cell in runs if cell.model == model]
             sentences.append(f"{model}: {cost_text([cell.cost for cell in own])}.")
+            # A stage that may never be needed is not missed where it cannot run.
             for reason in dict.fromkeys(
                 cell.skipped for cell in cells if cell.skipped and not cell.waits
             ):

@@ -207,6 +207,7 @@ class RepeatedRun:
         """Let the recorded checks of a model stand where rounding or chance explains how they
         differ.
         """
+        # Where one of both has further checks, the comparison of the manifests says so.
         name, checks = audit.name, repeated["checks"].get(audit.name, [])
         for first, second in zip(self.run.manifest["checks"].get(name, []), checks, strict=False):
             is_settled = first["code"] == second["code"] and _may_be(second, first, audit.is_random)
@@ -558,6 +559,7 @@ class RepeatedAudit(ModelAudit):
         self, stage: Stage, before: State, idle: Array
     ) -> Generator[Sequence[Piece], PieceAnswer, Attempt]:
         """Attack the samples that are not spared, in a hidden folder."""
+        # Records of its own, but for the answers, which the parent knows already.
         self._attempts += 1
         parent, name = self.audited, self.audited.key(f"again-{self._attempts}")
         audited = AuditedModel(

@@ -457,6 +457,7 @@ class AuditReport:
         for number, model in enumerate(models):
             for c in model.per_class:
                 by_class.setdefault(c.class_, {})[number] = c
+        # Over the models, the mean rate of each class at the compared budget, and of its upper end.
         means = {
             index: [
                 mean([getattr(c.robust[self.at], end) for c in entries.values()])
@@ -488,6 +489,7 @@ class AuditReport:
         total = [["all", first.clean_accuracy, *(first.robust_accuracy[i] for i in self.above)]]
 
         def table(classes: Iterable[int], **settings: Any) -> v.Table:
+            """The classes at each budget on each model; of one model all samples come first."""
             rows = [] if self.several else list[list[v.Cell]](total)
             opens = [self.openings(first)] * len(rows)
             for index in classes:
@@ -527,6 +529,7 @@ class AuditReport:
                     for index in weakest
                 ],
             )
+            # A longer table is a CSV file alone.
             few = len(order) * len(models) <= 10 * MOST_CLASSES
             yield table(
                 order,

@@ -130,6 +130,7 @@ class Form(NamedTuple):
 
     def to_uint8(self, x: Array) -> Array:
         """Convert floats (*shape) to bytes; the lower bound becomes 0 and the upper bound 255."""
+        # Bounds by channel are those of a batch, so that x needs its axis for a moment.
         low, high = (bound.double().numpy() for bound in self.domain.bounds())
         return np.asarray(
             np.rint((x[None] - low) / (high - low) * 255).clip(0, 255)[0], dtype=np.uint8

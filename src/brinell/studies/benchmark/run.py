@@ -183,27 +183,27 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
     """
     (model,) = plan.models.values()
     dataset = plan.dataset
-    subject = open_task(dataset, model, plan.request.criterion, plan.ids[:1].tolist(), plan.device)
+    task = open_task(dataset, model, plan.request.criterion, plan.ids[:1].tolist(), plan.device)
 
     # Nothing is searched for a picture that has nothing of what the criterion counts.
-    hopeless = subject.hopeless(plan.ids.tolist())
+    hopeless = task.hopeless(plan.ids.tolist())
     eligible = np.array([sample not in hopeless for sample in plan.ids.tolist()], dtype=bool)
     if not eligible.any():
         raise RequestError(
-            f"no picture has what {subject.text} counts: choose another "
+            f"no picture has what {task.text} counts: choose another "
             f"{option('criterion')} or other data"
         )
 
     # One sample is enough to see whether the criterion fits the model.
-    subject.criterion(plan.ids[eligible][:1].tolist()).check(subject.model.classes)
+    task.criterion(plan.ids[eligible][:1].tolist()).check(task.model.classes)
     return replace(
         plan,
-        models={subject.model.name: subject.model},
+        models={task.model.name: task.model},
         ids=plan.ids[eligible],
         labels=plan.labels[eligible],
-        criterion=subject.criterion,
-        task=subject,
-        facts=plan.facts.model_copy(update={"criterion": f"the criterion {subject.text} is met"}),
+        criterion=task.criterion,
+        task=task,
+        facts=plan.facts.model_copy(update={"criterion": f"the criterion {task.text} is met"}),
     )
 
 

@@ -174,6 +174,7 @@ class BenchmarkSearch:
         if self._plan.wrong_class is not None:
             outcome[(y == self._plan.wrong_class).cpu().numpy()] = SearchOutcome.OWN_CLASS
         samples: dict[str, Any] = {"sample_id": self.ids, "outcome": outcome, "clean_wrong": wrong}
+        # Columns of a sample by their names among the columns of an answer.
         names = {"valid": "valid"} | (
             {} if task else {"label": "label", "clean_prediction": "prediction"}
         )

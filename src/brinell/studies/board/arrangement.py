@@ -266,6 +266,7 @@ def _standing(entries: Sequence[BoardEntry], text: str) -> Standing:
     ids = np.unique(np.concatenate([entry.figures.ids for entry in entries]))
     states = np.full((len(entries), len(ids), 2), UNJUDGED, np.int8)
     for index, entry in enumerate(entries):
+        # The states of a folder begin with those of the clean inputs.
         columns = np.array(entry.figures.states, dtype=np.int8)[:, [0, 1 + entry.position]]
         states[index, np.searchsorted(ids, entry.figures.ids)] = columns
     names = [entry.figures.model for entry in entries]

@@ -40,7 +40,11 @@ def examine(path: Path, level: str, trust: Path | None) -> list[BoardFigures]:
     request = VerifyRequest(run=str(path))
     verb = register.load("verify")
     call = Call(study=verb, request=request, command="", progress=SilentProgress(), trust=trust)
-    result = verify_files(path, "the board reads files alone") if level == "rows" else verify(call)
+    result = (
+        verify_files(path, reason="the board reads files alone")
+        if level == "rows"
+        else verify(call)
+    )
     if result.problems:
         first = result.problems[0]
         further = len(result.problems) - 1
@@ -50,7 +54,7 @@ def examine(path: Path, level: str, trust: Path | None) -> list[BoardFigures]:
             f"{first.description}{samples}{f' and {further} more' * bool(further)}"
         )
 
-    known = {
+    common = {
         "run": str(path),
         "verb": study.verb,
         "verified": result.passed,
@@ -59,19 +63,21 @@ def examine(path: Path, level: str, trust: Path | None) -> list[BoardFigures]:
         "drawn": selection_of(study.layout.read(path)),
     }
 
+    # A result with rates has figures of one model, and no state of a sample that could be paired.
     if hasattr(study.resolve(study.result), "rates"):
-        return [_of_rates(study, path, known)]
+        return [_of_rates(study, path, common)]
     run = Run.open(path)
     records = run.rows
     models = summarise(run.manifest, records, str(path)).models
     if max(run.manifest["eps"]) <= 0:
         raise RequestError("it has no budget above 0, and a board compares robust accuracy")
-    return [_of_model(run, records, model, known) for model in models]
+    return [_of_model(run, records, model, common) for model in models]
 
 
 def _of_model(
-    run: Run, records: Records, model: ModelResult, known: dict[str, Any]
+    run: Run, records: Records, model: ModelResult, common: dict[str, Any]
 ) -> BoardFigures:
+    """The figures of a model of an audit; `common` are the fields that its models share."""
     manifest = run.manifest
     cells = grid(records, manifest, model.name)
     above = cells.eps > 0
@@ -81,7 +87,7 @@ def _of_model(
     outcomes = [check.passed for check in model.checks]
 
     return BoardFigures(
-        **known,
+        **common,
         model=model.name,
         digest=next(entry["digest"] for entry in manifest["models"] if entry["name"] == model.name),
         data=manifest["data"]["name"],
@@ -104,7 +110,7 @@ def _of_model(
     )
 
 
-def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> BoardFigures:
+def _of_rates(study: Study, path: Path, common: dict[str, Any]) -> BoardFigures:
     """The proofs of a folder, of the model or of another that is made of it, such as the smoothed
     one.
     """
@@ -125,7 +131,7 @@ def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> BoardFigures:
     smoothed = any(str(method).startswith("smoothing") for method in request.get("method") or ())
 
     return BoardFigures(
-        **known,
+        **common,
         model=f"{model['name']}, smoothed" if smoothed else model["name"],
         digest=model["digest"],
         data=manifest["data"]["name"],

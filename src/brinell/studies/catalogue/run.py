@@ -43,6 +43,7 @@ class PluginsResult(Result):
             details = ", ".join(
                 [*(f"{key}={value}" for key, value in row.settings.items()), *row.stages]
             )
+            # The settings stand under the summary, behind kind, name and two blanks.
             text = textwrap.fill(details, 100, break_on_hyphens=False, break_long_words=False)
             yield from textwrap.indent(text, " " * (width + 11)).splitlines()
 

@@ -264,7 +264,7 @@ def _search(
             if time.monotonic() > end:
                 break
             labels = torch.zeros(STARTS, dtype=torch.int64)
-            number = seed + turn * len(usable)
+            number = seed + turn * len(usable)  # other random numbers in every turn
             attack = BatchAttack(
                 model,
                 model.domain,

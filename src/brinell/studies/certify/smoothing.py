@@ -172,6 +172,7 @@ class Smoothing(Checked):
             counts = ValueCounts(zeros=self.draws - hits, halves=0, ones=hits)
             return float(log_wealth(counts, share))
 
+        # The wealth grows with the hits, so the least that suffice are found by bisection.
         least = bisect_left(range(self.draws), -math.log(self.alpha), key=wealth)
         return least / (self.draws + 1)
 

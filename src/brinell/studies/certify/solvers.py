@@ -151,6 +151,7 @@ class Questions:
             return self._asked_in_memory(seconds)
         words, network, query = find_tool(command), folder / "model.onnx", folder / "query.vnnlib"
         network.write_bytes(network_bytes(self.prover, self.x))
+        # The values of the input in a query, of which the first index is that of the batch.
         names = [f"X[{','.join(map(str, (0, *index)))}]" for index in np.ndindex(*self.x.shape[1:])]
 
         def ask(sample: int, level: int) -> ToolAnswer:

@@ -326,7 +326,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
         checks = self.result.caveat or "all checks that count passed"
         label = escape(f"Brinell: {subject}: {right}; {self.result.n} samples, checks: {checks}")
 
-        # Widths are guessed by the number of letters, and `textLength` makes the text fit them.
+        # Widths are guessed by the number of letters, with 8 pixels on both sides, and `textLength`
+        # makes the text fit them.
         first = round(LETTER * len(subject)) + 16
         second = round(LETTER * len(right)) + 16
         width = first + second

@@ -74,7 +74,7 @@ def carry_out(call: Call) -> ClaimResult:
     """
     request: ClaimRequest = call.request
     path = user_path(request.run)
-    _figures(request, path)
+    _figures(request, path)  # what has no claim is refused before a folder is made
 
     folder = call.within(request.run).folder(request.run)
     settings = {
@@ -83,6 +83,7 @@ def carry_out(call: Call) -> ClaimResult:
     }
     with LAYOUT.lock(folder):
         previous = LAYOUT.begin(folder)
+        # A new folder has no settings, and contradicts none.
         if any(previous.get(key, value) != value for key, value in settings.items()):
             raise RequestError(
                 f"{folder} holds a claim about another run, budget or comparison: "
@@ -136,6 +137,7 @@ def _figures(request: ClaimRequest, path: Path) -> tuple[Run, ModelResult, int]:
     if request.model not in (None, *names) or (request.model is None and len(names) > 1):
         raise RequestError(f"{path} holds {', '.join(names)}: name one by {option('model')}")
     result = summarise_model(run.manifest, run.rows, str(path), request.model or names[0])
+    # Proofs in the folder of a run are about its only model.
     result = result if len(names) > 1 else with_proofs(result, path)
 
     positions = [k for k, eps in enumerate(result.eps) if eps > 0]

@@ -283,6 +283,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
     common = align(sides)
     above = np.flatnonzero(common.eps > 0)
     texts = [common.texts[index] for index in above]
+    # The position among the budgets above 0, which are all that models are ordered at; -1 for none.
     budget = None
     if eps is not None and (budget := int(eps_index(common.eps[above], np.array([eps]))[0])) < 0:
         raise RequestError(

@@ -429,6 +429,7 @@ class EpsilonResult(FolderResult):
         best = self.norms[0]
         spec = self.request.data
         evidence = self.facts.evidence.get(best.norm)
+        # The largest usual budget, or the end of the range; empty where no budget is sound.
         budget = (
             best.sound_budgets[-1]
             if best.sound_budgets

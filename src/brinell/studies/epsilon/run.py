@@ -408,13 +408,15 @@ class DistanceSearch:
             positions = getattr(near, f"{side}_at")[kind]
             source = self.points if not prefix or self.plan.train is None else self.plan.train
             for row in np.flatnonzero(distances < nearest).tolist():
+                # Neighbours in the data are numbered among its distinct samples.
                 position = positions[row] if prefix else self.points.distinct[positions[row]]
                 x[row], labels[row] = source.x[position], source.labels[position]
             nearest = np.minimum(nearest, distances)
         if condition != "perception":
             return x, labels
 
-        # The same changes that were measured, or such as people judged.
+        # The same changes that were measured, or such as people judged in a review: the outline of
+        # another sample in Linf, a step towards it in L2.
         domain, part = self.points.domain, torch.from_numpy(index)
         x0 = self.points.x[part]
         if norm in self.plan.people:

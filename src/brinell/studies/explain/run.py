@@ -180,6 +180,7 @@ def build_methods(
     """
     methods = []
     unfit = {}
+    # Insertion and deletion say something only beside methods that ignore the model.
     controls = sorted(CONTROLS) if request.steps else ()
     for text in dict.fromkeys((*(request.method or USUAL), *controls)):
         spec = plugins.parse(text)

@@ -106,7 +106,7 @@ def robustbench_entry(
     figure = _percent(result.robust_accuracy[-1])  # at the largest budget, which `eps` names
     missing = []
     fields = {
-        **dict.fromkeys(PAPER),
+        **dict.fromkeys(PAPER),  # null until somebody fills them in
         "number_forward_passes": max(int(stage.get("eot", 1)) for stage in manifest["stages"]),
         "dataset": data,
         "architecture": facts.get("architecture"),
