@@ -145,6 +145,7 @@ class SparseState:
         ranks = self.count.long().clamp(1, steep.shape[1])
         least = steep.sort(dim=1, descending=True).values.gather(1, ranks[:, None] - 1)
         sign = torch.where(steep >= least, self.grad.flatten(1).sign(), 0)
+        # The step size is the L1 length of the step, shared by the values that it changes.
         length = self.step_size / sign.abs().sum(1).clamp_min(1)
         step = sign.mul_(length[:, None]).reshape(self.x.shape)
         return projected(step.add_(self.x), x0, threat)

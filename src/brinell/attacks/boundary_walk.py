@@ -79,6 +79,7 @@ class BoundaryWalk(EveryKind):
                 walk.start_at_class()
             else:
                 walk.start_at_noise(rng.fold(restart))
+            # Straight to the clean input, asked about first in the middle (1 of 2).
             walk.share.fill_(1.0)
             walk.descend((walk.x + batch.x) / 2)
             for _ in range(self.steps):

@@ -308,6 +308,7 @@ class _Mass:
         first, second, old_first, old_second, new_first, clean_second, cost = self._undo
         mask = improved[:, None, None]
         flat = self.x.flatten(1)
+        # The second first, as in `propose`: where both windows overlap the first one's values stay.
         flat.scatter_(1, second, torch.where(mask, clean_second, old_second).flatten(1))
         flat.scatter_(1, first, torch.where(mask, new_first, old_first).flatten(1))
         self.cost = torch.where(improved, cost, self.cost)

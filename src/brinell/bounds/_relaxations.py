@@ -213,6 +213,7 @@ def relax_product(product: Product, first: Range, second: Range) -> Planes:
     dy = dy + unit * (y.abs() + dy)
 
     spread = product.value(dx, dy)
+    # The terms y0 x, x0 y and x0 y0 at their largest.
     largest = (
         product.value(x.abs() + dx, y.abs())
         + product.value(x.abs(), y.abs() + dy)

@@ -40,7 +40,7 @@ class Subproblems:
             if isinstance(spec.operation, Activation) and spec.operation.has_slopes
         }
         bound = a.new_full((1,), -torch.inf, dtype=torch.float64)
-        return cls(root, a, signs, Optimised(bound, {}, {}))
+        return cls(root, a, signs, Optimised(bound, slopes={}, multipliers={}))
 
     def __len__(self) -> int:
         return len(self.lower)

@@ -24,6 +24,7 @@ class BaselineWander(Sampled):
     """Amplitude of the wave, as a share of the range."""
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, length) and a slow wave of this amplitude (n,), a share of the range."""
         low, high = SLOW
         cycles = (low + (high - low) * rng.fold("frequency").uniform(1, 1)) / self.rate
         phase = rng.fold("phase").uniform(x.shape[1], 1)

@@ -29,6 +29,7 @@ class CompressionBlocks(Scaled):
     """Share of the blocks that are lost."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, frames, H, W) with this share (n,) of the blocks lost."""
         height, width = x.shape[3:]
         cells = [min(BLOCKS, height), min(BLOCKS, width)]
         rows = _blocks_along(height, cells[0], x.device)

@@ -27,6 +27,7 @@ class DeadPixel(Scaled):
     """Share of the places that are dead."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, ..., *frame) with this share (n,) of the places of a frame dead."""
         sides = frame(x)
         places = rng.uniform(*[1] * (x.ndim - 1 - len(sides)), *sides)
         return torch.where(places < per_sample(share, x), self.value, x)

@@ -26,6 +26,7 @@ class ElectrodePop(Sampled):
     """Height of the jump, as a share of the range."""
 
     def distort(self, x: Tensor, height: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, length) and a jump of this height (n,), a share of the range."""
         length = x.shape[-1]
         moment = (LATEST * length * rng.fold("moment").uniform(1, 1)).floor()
         since = (torch.arange(length, device=x.device) - moment) / (DECAY * self.rate)

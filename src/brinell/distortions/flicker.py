@@ -29,6 +29,7 @@ class Flicker(Scaled):
     """The most that is added or taken away, as a share of the range."""
 
     def distort(self, x: Tensor, swell: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, frames, H, W) and a wave over time of this amplitude (n,)."""
         chance = rng.uniform(2)
         pace = SLOWEST + (FASTEST - SLOWEST) * chance[:, :1]
         time = torch.arange(x.shape[2], device=x.device)

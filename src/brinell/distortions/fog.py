@@ -28,6 +28,7 @@ class Fog(Scaled):
     """Share of the light that is lost where the fog is thickest."""
 
     def distort(self, x: Tensor, thickness: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, ..., H, W) behind a veil that hides at most this share (n,) of the light."""
         veil = _clouds(rng, frame(x)) * thickness[:, None, None]
         veil = veil.reshape(len(x), *[1] * (x.ndim - 3), *frame(x))
         return opaque(torch.tensor(LIGHT, device=x.device), veil, x).clamp(0, 1)

@@ -27,6 +27,7 @@ class FrameDrop(Scaled):
     """Share of the frames that are lost."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, frames, H, W) with this share (n,) of the frames lost."""
         dropped = rng.uniform(x.shape[2]) < share[:, None]
         if self.shows == "black":
             return torch.where(dropped[:, None, :, None, None], 0.0, x)

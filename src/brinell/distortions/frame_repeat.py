@@ -23,6 +23,7 @@ class FrameRepeat(Scaled):
     """Share of the frames that show an earlier one, of all but the first; one at least."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, frames, H, W) with a frame shown in place of this share (n,) of others."""
         most = x.shape[2] - 1
         if most < 1:
             return x.clone()

@@ -29,5 +29,6 @@ class Gain(Scaled):
         return self.distort(x, factor, rng)
 
     def distort(self, x: Tensor, factor: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, length) with deflections times this factor (n,)."""
         baseline = x.median(-1, keepdim=True).values
         return (baseline + per_sample(factor, x) * (x - baseline)).clamp(0, 1)

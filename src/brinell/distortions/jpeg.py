@@ -29,6 +29,7 @@ class Jpeg(Scaled):
     """Quality, 1 to 100; less is stronger."""
 
     def distort(self, x: Tensor, quality: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, H, W), or (n, C, frames, H, W), stored at this quality (n,), 1 to 100."""
         frames_first = x.movedim(1, -3)
         stored = []
         for frames, value in zip(frames_first, quality.round().int().tolist(), strict=True):

@@ -34,6 +34,7 @@ class MainsHum(Sampled):
             )
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, length) and a wave of this amplitude (n,), a share of the range."""
         cycles = self.frequency / self.rate * torch.arange(x.shape[-1], device=x.device)
         wave = torch.sin(2 * torch.pi * (cycles + rng.uniform(1, 1)))
         return (x + per_sample(amplitude, x) * wave).clamp(0, 1)

@@ -27,6 +27,7 @@ class MotionBlur(Scaled):
     """Length of the segment, in pixels."""
 
     def distort(self, x: Tensor, length: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, ..., H, W) averaged along a segment of this length (n,) in pixels."""
         angle = math.pi * rng.uniform(1)[:, 0]
         reach = torch.stack([torch.sin(angle), torch.cos(angle)], 1) * length[:, None] / 2
         blurred = [

@@ -26,10 +26,11 @@ class MuscleNoise(Sampled):
     """Standard deviation at the height of the burst, as a share of the range."""
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, length) and noise of this deviation (n,) at its loudest moment."""
         length = x.shape[-1]
         heard = torch.fft.rfftfreq(length, 1 / self.rate, device=x.device) >= LOWEST
         spectrum = torch.fft.rfft(rng.fold("noise").normal(*x.shape[1:]))
-        # Of the deviation that normal noise would have with all frequencies.
+        # What is left out took its share of the power, which is given back to the others.
         power = heard.float().mean().clamp_min(1 / length)
         noise = torch.fft.irfft(spectrum * heard, length) / power.sqrt()
         moment = rng.fold("moment").uniform(1, 1)

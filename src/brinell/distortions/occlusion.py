@@ -27,13 +27,14 @@ class Occlusion(Scaled):
     """Area of all boxes together, as a share of the picture, before they overlap or stick out."""
 
     def distort(self, x: Tensor, area: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, ..., *frame) behind boxes that cover this share (n,) of a frame in all."""
         sides = frame(x)
         numbers = rng.uniform(BOXES, 4)
         # For each box its middle (two numbers, of which a signal takes one), its form and its shade.
         aspect = torch.ones_like(numbers[..., 2])
         if len(sides) == 2:
             aspect = ASPECT ** (numbers[..., 2] - 0.5)
-        # Half of each side as a share of the frame: the boxes have equal parts of the area.
+        # The sides of a box without a form, as shares of the frame's: all boxes have equal areas.
         edge = (area / BOXES)[:, None] ** (1 / len(sides))
         half = torch.stack([edge * aspect, edge / aspect], 2) / 2
 

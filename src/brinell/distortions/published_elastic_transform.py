@@ -35,6 +35,7 @@ class ElasticTransform(Published):
     """At 32 pixels the field grows and the affine map shrinks."""
 
     def distort(self, x: Tensor, parameters: tuple[float, float, float], rng: Streams) -> Tensor:
+        """`x` (n, C, H, W), moved by the affine map and then by the field."""
         amplitude, deviation, affine = parameters
         height, width = x.shape[-2:]
         if affine:

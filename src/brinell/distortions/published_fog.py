@@ -21,6 +21,7 @@ class Fog(Published):
     large = ((1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
+        """`x` (n, C, H, W) and a veil; its brightest value stays what it was."""
         strength, decay = parameters
         height, width = x.shape[-2:]
         most = x.amax((1, 2, 3), keepdim=True)

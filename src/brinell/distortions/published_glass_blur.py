@@ -25,9 +25,11 @@ class GlassBlur(Published):
     """Smoothing hides what moved pixels do, and grows where they move as often as before."""
 
     def distort(self, x: Tensor, parameters: tuple[float, int, int], rng: Streams) -> Tensor:
+        """`x` (n, C, H, W), smoothed, shuffled and smoothed again."""
         deviation, reach, times = parameters
         n, channels, height, width = x.shape
         soft = smoothed(x, deviation).mul(255).floor().div(255)
+        # Pixels stay whose neighbours may lie outside of the picture.
         rows = range(height - reach, reach, -1)
         columns = range(width - reach, reach, -1)
         if not len(rows) or not len(columns):

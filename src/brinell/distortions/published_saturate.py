@@ -23,6 +23,8 @@ class Saturate(Published):
     """Severities 1 and 2 take colour away, 3 to 5 add it."""
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
+        """`x` (n, 3, H, W), with the saturation times one parameter plus the other."""
+        # Only colours of three channels have a saturation.
         if x.shape[1] != 3:
             return x.clone()
         value = x.amax(1, keepdim=True)

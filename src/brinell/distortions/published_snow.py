@@ -40,10 +40,13 @@ class Snow(Published):
         parameters: tuple[float, float, float, float, int, float, float],
         rng: Streams,
     ) -> Tensor:
+        """`x` (n, C, H, W), paler, and flakes that fall over it."""
         centre, deviation, zoom, level, radius, fall, share = parameters
         flakes = zoomed(centre + deviation * rng.fold("flakes").normal(1, *x.shape[-2:]), zoom)
         flakes = torch.where(flakes < level, 0.0, flakes).clamp(0, 1)
+        # Up to 45 degrees away from straight up, the way that a flake has come.
         angle = (-135 + 90 * rng.fold("angle").uniform(1)[:, 0]) * math.pi / 180
         flakes = dragged(flakes, radius, fall, angle)
+        # Brighter by half and by half of the range, in grey, as in the authors' code.
         pale = torch.maximum(x, brightness_of(x) * 1.5 + 0.5)
         return share * x + (1 - share) * pale + flakes + flakes.flip((2, 3))

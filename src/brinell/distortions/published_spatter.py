@@ -43,6 +43,7 @@ class Spatter(Published):
     def distort(
         self, x: Tensor, parameters: tuple[float, float, float, float, float, int], rng: Streams
     ) -> Tensor:
+        """`x` (n, C, H, W) behind drops."""
         centre, deviation, smooth, level, strength, mud = parameters  # of mud `strength` smooths
         liquid = smoothed(centre + deviation * rng.normal(1, *x.shape[-2:]), smooth)
         if mud:

@@ -21,7 +21,9 @@ class ZoomBlur(Published):
     large = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
+        """The mean of `x` (n, C, H, W) and of it at all factors from 1 to a last one, by a step."""
         factors = np.arange(1, *parameters).tolist()
+        # The first factor is 1, so that `x` counts twice, as in the authors' code.
         total = x.clone()
         for factor in factors:
             total += zoomed(x, factor)

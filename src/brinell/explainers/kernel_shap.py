@@ -54,6 +54,7 @@ class KernelSHAP(Checked):
         coalitions = torch.cat([ends.expand(len(batch), 2, count), subsets], 1)
 
         def masks(first: int, last: int) -> Tensor:
+            """(n, last - first, *places): the masks of these numbers."""
             return coalitions[:, first:last, of_place].reshape(len(batch), -1, *places)
 
         answers = masked_values(

@@ -41,6 +41,7 @@ class OcclusionExplainer(Checked):
         fill = hidden_fill(batch.x, domain)
 
         def masks(first: int, last: int) -> Tensor:
+            """(n, last - first, *places): the masks of these numbers."""
             return (1 - hides[first:last])[None].expand(len(batch), -1, *places)
 
         clean = clean_value(oracle, batch)

@@ -64,6 +64,7 @@ class RISE(Checked):
         ]
 
         def draw(first: int, last: int) -> Tensor:
+            """(n, last - first, *places): the masks of these numbers."""
             large = resized(coarse[:, first:last], size)
             for axis, (length, shift) in enumerate(zip(places, shifts, strict=True)):
                 # The shift of each mask is taken by indices, since all masks of a batch are cut at

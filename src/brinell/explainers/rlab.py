@@ -67,6 +67,7 @@ class RLABExplainer(Checked):
         regions = self._regions(batch.x, domain, cells, rng)
 
         def masks(first: int, last: int) -> Tensor:
+            """(n, last - first, *places): the masks of these numbers."""
             return cells.maps(regions[:, first:last])
 
         fill = hidden_fill(batch.x, domain)
