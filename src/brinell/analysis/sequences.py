@@ -143,7 +143,8 @@ def difference_sequence(
     if not n:
         return None
     # A sample is worth 1 where A alone is right, 0 where B alone is, and a half where both agree.
-    low, high = _interval(ValueCounts(only_b, n - only_a - only_b, only_a), confidence)
+    counts = ValueCounts(zeros=only_b, halves=n - only_a - only_b, ones=only_a)
+    low, high = _interval(counts, confidence)
     return Interval(2 * low - 1, 2 * high - 1)
 
 

@@ -178,6 +178,7 @@ class NotRejected(PlainCriterion):
         """Logits in which the larger of the true and the reject logit stands for the true class."""
         index = y[:, None]
         true = torch.maximum(logits.gather(1, index), logits[:, self.reject, None])
+        # The reject logit goes below all others, so that no attack aims at it.
         rest_of = torch.cat([logits[:, : self.reject], logits[:, self.reject + 1 :]], 1).detach()
         last = rest_of.amin(1, keepdim=True) - rest_of.abs().mean(1, keepdim=True) - TINY
         # The true class is written last: an input whose true class is the reject class is

@@ -183,6 +183,7 @@ class _Candidates:
 
     def false(self) -> Tensor:
         """The scores of the candidates of no object."""
+        # Scaled towards the other losses, which are means over objects.
         return (self.best * (self.near < MATCH).all(2)).sum(1) / 100
 
     def mislabelled(self) -> Tensor:

@@ -100,6 +100,7 @@ class BrinellError(Exception):
         wording changes."""
 
     def __str__(self) -> str:
+        """Problem, reason and remedy in one line, as far as there are any."""
         reason = f"{self.problem}: {self.reason}" if self.reason else self.problem
         text = f"{reason}{'; ' if self.reason else ': '}{self.remedy}" if self.remedy else reason
         return " ".join(text.splitlines()) if len(text.splitlines()) > 1 else text

@@ -202,6 +202,7 @@ class PatchGrid:
 
     def covered_values(self, selection: Tensor) -> Tensor:
         """(n, *shape) bool: the values that the chosen patches (n, patches) bool cover."""
+        # One patch more, never chosen, whose number fills the rows of `covers` up.
         sentinel = torch.zeros(len(selection), 1, dtype=torch.bool, device=selection.device)
         over = torch.cat([selection, sentinel], 1)[:, self.covers.to(selection.device)].any(2)
         return over[:, None].expand(-1, self.channels, -1).reshape(len(selection), *self.shape)

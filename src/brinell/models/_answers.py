@@ -240,6 +240,7 @@ class SquashingInputs(Recorder):
         """Record what another one found for the answer."""
         if arrays:
             logits, explained = arrays
+            # `before` compares what is computed again with the answer, and NaN equals nothing.
             values = torch.where(explained[:, None], answer.detach(), torch.nan)
             self._records[id(answer)] = _Squashed(answer, logits, facts["kind"], lambda: values)
 

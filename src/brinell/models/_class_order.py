@@ -51,8 +51,8 @@ class OrderedModel(Converted):
         self.order = tuple(order)
         super().__init__(
             model,
-            str(self.order) if order else "",
-            len(order) or model.classes,
+            step=str(self.order) if order else "",
+            classes=len(order) or model.classes,
             class_names=tuple(class_names),
             class_order=self.order,
             notes=(note,) if note else (),
@@ -70,6 +70,7 @@ class OrderedModel(Converted):
         ordered = answer.index_select(1, self._index.to(answer.device))
         if not bool(self._never.any()):
             return ordered
+        # A class that is never answered lies below all others by more than their spread.
         low, high = answer.detach().amin(1, keepdim=True), answer.detach().amax(1, keepdim=True)
         return torch.where(self._never.to(answer.device), low - (high - low) - 1, ordered)
 

@@ -246,6 +246,7 @@ def _corners(
     boxes: Tensor,
 ) -> Tensor:
     """Boxes (..., 4) as corners in pixels."""
+    # Two pairs of x and y, which may be exchanged, and have the same factors.
     boxes = boxes[..., [1, 0, 3, 2]] if is_turned else boxes
     boxes = boxes * boxes.new_tensor(factors * 2)
     return torch.cat(corners(boxes[..., :2], boxes[..., 2:]), -1)

@@ -135,6 +135,7 @@ def _parts_of(tensors: Mapping[str, Tensor], needed: set[str]) -> dict[str, dict
     """The parts of a state dict with the needed names behind a prefix, by prefix; none if most of
     it is something else.
     """
+    # The longest name shows the prefixes: it is the least likely to end another name by chance.
     anchor = max(needed, key=len, default="")
     prefixes = [key.removesuffix(anchor) for key in tensors if f".{key}".endswith(f".{anchor}")]
     parts: dict[str, dict[str, Tensor]] = {}

@@ -97,6 +97,7 @@ def draw_examples(
 def closest_rows(records: Records, model: str, distance: str) -> Array:
     """For each fooled sample, ascending, the row of its closest adversarial example."""
     rows = np.flatnonzero((records.model == model) & has_broken(records))
+    # The last key counts first: by distance, of equal ones by budget; the first row of each sample.
     order = rows[np.lexsort((records.broken[rows], sizes(records, distance)[rows]))]
     return np.asarray(order[np.unique(records.sample_id[order], return_index=True)[1]])
 
@@ -354,4 +355,5 @@ def draw_mask(
 
 
 def _density(severity: int) -> float:
+    """The share of the colour at a severity; those beyond the range count as its ends."""
     return DENSITY[min(max(severity, 1), len(DENSITY)) - 1]

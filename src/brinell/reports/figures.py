@@ -295,6 +295,7 @@ def spaced(frame: Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[float
     """The ticks that fit beside each other, both ends if possible: every so many, or of uneven
     budgets whatever has room.
     """
+    # A small figure shows the ends alone.
     if frame.font < FONT:
         return fitting(frame, [ticks[-1], ticks[0]]) if len(ticks) > 1 else list(ticks)
     for step in range(1, len(ticks) + 1):

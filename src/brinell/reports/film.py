@@ -89,6 +89,7 @@ def boundary(region: Array) -> Array:
     """(H, W) bool: the places of a region at its edge, those at the border of the
     picture included.
     """
+    # Inside are the places with the region above, below, left and right of them.
     around = np.pad(region, 1)
     return np.asarray(
         region & ~(around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:])

@@ -110,6 +110,7 @@ class LiveProgress:
 
     def forecast(self, stages: Mapping[str, int], models: int) -> None:
         """Record the expected passes from this stage on."""
+        # The first is the stage that runs now, whose passes are counted by themselves.
         self._forecast = sum(list(stages.values())[1:]), models
 
     def count_passes(self, forwards: int, backwards: int) -> None:

@@ -182,6 +182,7 @@ def region_text(region: Mapping[str, Any]) -> str:
     """The part of inputs that attacks may change, from a manifest: left, top, right and bottom, or
     start and stop.
     """
+    # The last axis is written first: left and right before top and bottom.
     axes = region["box"][::-1]
     ends = [start for start, _ in axes] + [stop for _, stop in axes]
     inside = "a mask in " if region["mask"] else ""

@@ -289,6 +289,7 @@ def _count_lines(texts: Sequence[Sequence[int]], width: int) -> int:
     """Lines of the longest cell of a column, by the lengths of its words."""
     most = 1
     for words in texts:
+        # Below 0 no word has room: the first one begins a line.
         lines, free = 0, -1
         for length in words:
             if length < free:
