@@ -140,8 +140,8 @@ def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:
 
 def _report_no_answer(code: int, forwarded: Sequence[int], fallback: int) -> int:
     """Explain an exit without an answer; returns the exit code."""
-    # A signal that was passed on is what the caller sent, and no failure.
-    # A process that a signal ended has minus its number for a code.
+    # A process that a signal ended has minus its number for a code. A signal that was passed on is
+    # what the caller sent, and no failure.
     if -code in forwarded:
         say(f"stopped by {signal.Signals(-code).name}; what was computed is kept")
         return 128 - code

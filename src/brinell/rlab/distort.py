@@ -84,7 +84,7 @@ def variants(
 
     # A distortion without draws of its own is drawn a fixed number of times.
     return tuple(
-        Variant(distortion, severity, draw, not severities)
+        Variant(distortion, severity, draw, fitted=not severities)
         for distortion in distortions
         for severity in severities or SEVERITIES
         for draw in range(distortion.draws(domain.shape) or draws)

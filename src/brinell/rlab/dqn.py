@@ -259,6 +259,7 @@ class DQN:
             for value, length in self._running[:, finished].T.tolist():
                 self._ended.append((value, length))
             self._running[:, finished] = 0
+            # The next action is chosen in the first states of the new episodes.
             self._observation = self.environment.reset(finished)
         return self._replay
 

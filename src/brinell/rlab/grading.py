@@ -142,7 +142,7 @@ class Path:
         offset = (start - self.clean).flatten(1).double()
         step = (end - start).flatten(1).double()
 
-        # |offset + t step| = distance, a quadratic equation with one root between 0 and 1.
+        # |offset + t step| = distance is a t**2 + 2 b t + c = 0, with one root between 0 and 1.
         a = step.square().sum(1)
         b = (offset * step).sum(1)
         c = offset.square().sum(1) - distance.double().square()

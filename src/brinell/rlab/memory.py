@@ -206,7 +206,10 @@ def centred(logits: Tensor) -> Tensor:
 
 
 def shifted(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Inputs (n, *shape) shifted along each axis behind the channels; values at edges repeat."""
+    """Inputs (n, *shape) shifted along each axis behind the channels, all by the same steps.
+
+    Values at edges repeat.
+    """
     for axis in range(2, x.ndim):
         length = x.shape[axis]
         reach = length // SHIFT

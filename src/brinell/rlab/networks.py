@@ -122,7 +122,7 @@ def build(domain: Domain, classes: int, form: NetworkForm) -> nn.Sequential:
     )
     if max(factors) > 1:
         parts.append(pooling(factors, ceil_mode=True))  # type: ignore[arg-type]
-    # Of the input, and of what each convolution makes.
+    # Channels of the input, and of what each convolution makes; every two neighbours are a layer.
     widths = (channels, width, width, 2 * width, 2 * width, 4 * width)
     for stride, inputs, outputs in zip(STRIDES, widths, widths[1:], strict=False):
         layer = convolution(inputs, outputs, form.kernel, stride, form.kernel // 2, bias=False)

@@ -226,8 +226,8 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     real = variance > 1e-10  # a distortion may change nothing
     variance = variance.clamp_min(1e-10)
 
-    # The likeliest factor is the mean of squares over variances; with it the likelihood has
-    # this form.
+    # Of an effect e with variance f v the loss is log(f v) / 2 + e**2 / (2 f v) and a constant. The
+    # likeliest factor f is the mean of e**2 / v, by which the second term becomes a constant too.
     weight = real / real.sum(1, keepdim=True).clamp_min(1)
     factor = (probes.effect.square() / variance * weight).sum(1)
     value = 0.5 * ((variance.log() * weight).sum(1) + factor.clamp_min(1e-12).log())

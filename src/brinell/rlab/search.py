@@ -251,11 +251,12 @@ class PatchSearch:
     def _set_alive(self, alive: Tensor) -> None:
         """Set which slots have a running episode, (n,) bool on the host."""
         device = self._batch.x.device
+        # The same slots as `rows`, by which the counters on the host are read.
         self._host = alive.nonzero()[:, 0]
         self.alive = alive.to(device)
+        """(n,) bool: whether a slot has a running episode."""
         self.rows = self._host.to(device)
-        """(n,) bool; (m,) int64, ascending: the slots with a running episode; the same tensors
-        as long as they are the same."""
+        """(m,) int64, ascending: the slots that have one; no new tensor before they change."""
         self._ids = self._batch.ids[self.slots.sample[self.rows]]
 
     def reset(self, mask: Tensor) -> Observation:

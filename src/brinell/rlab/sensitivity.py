@@ -518,7 +518,7 @@ class Predictions:
 
 
 def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
-    """For each distortion the variants by which it is judged: of its middle severity."""
+    """For each distortion the variants by which it is judged: `DRAWS` of its middle severity."""
     groups = []
     # By identity: two distortions with equal settings are two.
     for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():

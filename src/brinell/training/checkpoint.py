@@ -78,4 +78,5 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> No
     for path, value in tensors.items():
         index, _, name = path.partition("/")
         state.setdefault(int(index), {})[name] = value.clone()
+    # The groups of parameters and their settings stay those of the optimiser.
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

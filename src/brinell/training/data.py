@@ -34,7 +34,7 @@ class TrainingSamples:
     def of(cls, dataset: Dataset, positions: Positions, device: torch.device) -> "TrainingSamples":
         """The samples at these positions of a data set."""
         labels = np.asarray(dataset.labels(), dtype=np.int64)[positions]
-        size = 4 * len(positions) * int(np.prod(dataset.domain.shape))
+        size = 4 * len(positions) * int(np.prod(dataset.domain.shape))  # bytes of float32
         inputs = dataset.load(positions.tolist()).to(device) if size <= IN_MEMORY else None
         return cls(
             dataset=dataset,

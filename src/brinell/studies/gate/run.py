@@ -135,6 +135,7 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
             f"{option('certify')} to brinell audit, or run brinell "
             "certify and name its folder"
         )
+    # The weakest class is that at the budget that is judged, by default the largest.
     if result.per_class and result.eps:
         positions = [i for i, budget in enumerate(result.eps) if eps and math.isclose(budget, eps)]
         result = with_classes(result, positions[0] if positions else len(result.eps) - 1)

@@ -97,7 +97,7 @@ class Critic(nn.Module):
     def judge(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) how real, and (n, classes) logits."""
         low, high = self.domain.bounds(x)
-        x = (x - low) / (high - low) * 2 - 1
+        x = (x - low) / (high - low) * 2 - 1  # from -1 to 1
         for layer in (self.see1, self.see2, self.see3):
             x = F.leaky_relu(layer(x), 0.2)
         return self.real(x.flatten(1))[:, 0], self.name(x.flatten(1))

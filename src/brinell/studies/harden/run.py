@@ -343,6 +343,7 @@ def split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
             f"{len(labels)} training samples are too few for a validation set: "
             "give at least ten of each class"
         )
+    # A check takes the first of them, which are to be of all classes.
     return train_positions, np.random.default_rng(request.seed).permutation(validation_positions)
 
 

@@ -239,7 +239,7 @@ def _train(
     tools: tuple[Any, Any],
     tell: Callable[[str], None],
 ) -> int:
-    """Returns how many triplets were seen."""
+    """Train the network by the triplet loss; returns how many triplets were seen."""
     miner, loss = tools
     labels = torch.from_numpy(y)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
