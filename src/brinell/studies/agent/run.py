@@ -226,7 +226,7 @@ def _open_model(
     on, and the queries that the first looks at them cost.
     """
     if dataset.info.truth is not None:
-        task, ids = _open_task(request, dataset, model, ids, device, note)
+        task, ids = _open_subject(request, dataset, model, ids, device, note)
         # To open the task costs one look at a picture, before the first look at each.
         return task.model, task, ids, len(ids) + 1
     counted: dict[str, Any] = {}
@@ -235,7 +235,7 @@ def _open_model(
     return model, None, ids, len(ids) + sum(probe["forwards"] for probe in probes)
 
 
-def _open_task(
+def _open_subject(
     request: TrainAgentRequest,
     dataset: Dataset,
     model: Model,
