@@ -33,6 +33,8 @@ class ApgdState:
         self.loss_max = loss.clone()
         self.grad_max = grad.clone()
         self.step_size = step_size
+
+        # For the reviews: how many steps raised the loss since the last one, and what it found.
         self.rises = torch.zeros_like(loss)
         self.loss_max_before = loss.clone()
         # As if halved before: the first review has no kept step that could have been too long.

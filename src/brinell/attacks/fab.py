@@ -98,6 +98,7 @@ class FAB(EveryKind):
         """All runs on a group of samples."""
         rivals = self._rivals(oracle, batch, threat)
         abreast = 1 if self.targets else rivals.shape[1]
+        # How far the closest adversarial input is away; all runs write into it.
         best = torch.full_like(threat.eps, torch.inf)
 
         # Towards one target after another, or to the nearest boundary of all.

@@ -107,6 +107,7 @@ def _proposal(
     """(n, *shape): the next step of each sample that changes anything, and (n,): its turn."""
 
     def step(turn: Tensor) -> Tensor:
+        """The step of a turn (n,): along direction turn // 2 if it is even, against it if odd."""
         length = (1 - 2 * (turn % 2)) * share * threat.eps
         return threat.project(x + per_sample(length, x) * directions.direction(turn // 2), batch.x)
 

@@ -178,6 +178,7 @@ class _Linf:
         start = batch.x + deals.stripes() * per_sample(threat.eps, batch.x)
         # Stripes are the start that Andriushchenko et al. 2020 found best in Linf.
         self.x = threat.project(start, batch.x).contiguous()
+        # The last proposal: its places, and their values before and after it.
         self._window = torch.zeros(0)
         self._old = torch.zeros(0)
         self._new = torch.zeros(0)
@@ -233,6 +234,7 @@ class _Mass:
         start = self._place(deals.bumps().reshape(clean.shape), share, clean, everywhere)
         self.x = threat.project(start.reshape(batch.x.shape), batch.x).contiguous()
         self.cost = self._cost(self.x.flatten(1) - self.x0)
+        # What `settle` needs of the last proposal.
         self._undo: tuple[Tensor, ...] = ()
 
     def select(self, keep: Tensor) -> None:

@@ -120,6 +120,7 @@ class GraphRecorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self._readers = readers
         self.nodes = [Node(None, (), tuple(x.shape[1:]))]
+        # The node whose value a tensor holds, by the id of the tensor; 0 is the input.
         self.positions = {id(x): 0}
         self._layouts = {id(x): BatchLayout(tuple(x.shape))}
         # Tensors that must not be freed while they are known by their id.

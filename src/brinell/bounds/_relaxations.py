@@ -30,6 +30,7 @@ class ActivationLines:
 
     def pull(self, rows: LinearForms) -> tuple[LinearForms, Tensor]:
         """Coefficients of the argument that bound the functions from below, and their constants."""
+        # From below: a positive coefficient takes the line below, a negative one the line above.
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         a = positive * rows.pick(self.low_slope) + negative * rows.pick(self.high_slope)
@@ -249,6 +250,7 @@ class Windows:
 
     def pull(self, rows: LinearForms) -> tuple[LinearForms, Tensor]:
         """Coefficients of the argument that bound the functions from below, and their constants."""
+        # From below: a positive coefficient takes the line below, a negative one the line above.
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         constant = total(negative * rows.pick(self.high))

@@ -41,6 +41,7 @@ class MART(ClimbsTheGradient):
         """(n,) the boosted cross-entropy, and the weighted divergence."""
         clean = network(batch.x)
         attacked = network(x_adv)
+        # The probability of the likeliest wrong class.
         wrong = attacked.softmax(1).scatter(1, batch.y[:, None], 0.0).amax(1)
         boosted = F.cross_entropy(attacked, batch.y, reduction="none")
         boosted = boosted - torch.log(1 + SLACK - wrong)

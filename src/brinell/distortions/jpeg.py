@@ -30,6 +30,7 @@ class Jpeg(Scaled):
 
     def distort(self, x: Tensor, quality: Tensor, rng: Streams) -> Tensor:
         """`x` (n, C, H, W), or (n, C, frames, H, W), stored at this quality (n,), 1 to 100."""
+        # The channels of each picture beside its height and width: (n, frames, C, H, W) of a video.
         frames_first = x.movedim(1, -3)
         stored = []
         for frames, value in zip(frames_first, quality.round().int().tolist(), strict=True):

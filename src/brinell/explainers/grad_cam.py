@@ -202,6 +202,7 @@ def usual_layers(module: nn.Module) -> tuple[str, ...]:
     attention = [name for name, part in names.items() if "attention" in type(part).__name__.lower()]
     # In the last block with attention, the first normalisation.
     if attention:
+        # Outwards from the last attention layer, to the first module around it that has one.
         parent = attention[-1]
         while parent:
             parent = parent.rpartition(".")[0]
