@@ -59,11 +59,12 @@ class Replay:
 
         Two rounds of all slots are always held.
         """
-        # Bytes of one transition, as they are kept.
+        # Bytes of one transition, as they are kept; `mapped` only visits the parts here.
         sizes: list[int] = []
         mapped(lambda part: sizes.append(part[0].numel() * _kept_as(part).itemsize), template)
 
         self.capacity = max(2 * len(template.reward), min(capacity, memory // sum(sizes)))
+        # Without rows: it holds the types that samples are given back in.
         self._template: Transition = mapped(lambda part: part[:0], template)
 
         def empty(part: Tensor) -> Tensor:

@@ -101,6 +101,7 @@ class AdversarialBatch:
             raise RequestError(
                 "eps is missing, the budget that is trained for: give a number, such as eps=8/255"
             )
+        # A recipe without a budget changes inputs by other measures.
         self._budgets = parse_eps("0" if eps is None else eps_text(eps))
         if len(self._budgets.values) != 1:
             raise RequestError(

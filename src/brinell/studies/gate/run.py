@@ -161,7 +161,7 @@ def _gate_rates(
 ) -> GateResult:
     """Check the folder of another study by least values of the rates that it gives."""
     for name in ("baseline", "worst_class", "max_drop", "model", "allow", "without_checks"):
-        if getattr(request, name) not in (None, (), False):
+        if getattr(request, name) not in (None, (), False):  # their defaults
             raise RequestError(
                 f"{request.run} was made by brinell {study.verb}, and "
                 f"{option(name)} is for the run of an audit: leave it out"

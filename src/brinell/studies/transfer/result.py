@@ -373,6 +373,7 @@ def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Ite
                 "figures are "
                 f"over the other {source.n}"
             )
+    # Sources that are made here share their samples, and a set has its own.
     if (
         len({(source.n, fact.folder is None) for source, fact in zip(sources, facts, strict=True)})
         > 1
@@ -484,16 +485,16 @@ def _sources(sources: Sequence[SourceResult]) -> Table:
         columns=(*head, "forwards", "backwards"),
         rows=[
             (
-                one.name,
-                one.n,
-                one.missing,
-                one.median_l2,
-                one.max_linf,
-                Percent(one.success),
-                one.forwards,
-                one.backwards,
+                source.name,
+                source.n,
+                source.missing,
+                source.median_l2,
+                source.max_linf,
+                Percent(source.success),
+                source.forwards,
+                source.backwards,
             )
-            for one in sources
+            for source in sources
         ],
         name="sources",
     )

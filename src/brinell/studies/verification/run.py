@@ -149,6 +149,7 @@ def _origins(call: Call, study: Study, folder: Path) -> Iterator[tuple[str, Path
     # Relative names are meant from where the folder was made; those of a folder from elsewhere from
     # here.
     origin = _origin_of(folder, manifest, call.trust) or Path.cwd()
+    # An audit may have its budgets from a folder that recommended them.
     budgets = manifest.get("recommended") or {}
     digests = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}
     for path, digest in [*digests.items(), (budgets.get("folder"), budgets.get("manifest"))]:
