@@ -125,6 +125,7 @@ def pseudo_values(above: Array, below: Array) -> Array:
 
 def sign_flips(sums: Array) -> float:
     """Two-sided p-value of a sum of at most `EXACT_GROUPS` values (m,), by patterns of signs."""
+    # The bits of each number up to 2**m are one pattern: the values whose bit is set are turned.
     patterns = np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))
     signs = 1 - 2 * (patterns & 1)
     return float((np.abs(signs @ sums) >= abs(sums.sum()) * (1 - 1e-9)).mean())

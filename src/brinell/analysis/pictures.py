@@ -416,6 +416,7 @@ class BoxPictures(Pictures):
         return np.asarray(np.min([self.right(index) for index in self._sets(level)], 0))
 
     def class_values(self, index: Array) -> tuple[Array, Array]:
+        # Precision is (draws, levels, classes): of the set itself, at the first level of overlap.
         labels, precision = class_precision(self._matches(index))
         return labels, precision[0, 0]
 

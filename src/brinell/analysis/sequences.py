@@ -121,6 +121,7 @@ def _interval(counts: ValueCounts, confidence: float) -> Interval:
     """The interval of the mean, whose ends share the error equally."""
     error = (1 - confidence) / 2
     low = float(lower_end(counts, error))
+    # The upper end of the mean of x is where the lower one of 1 - x lies.
     high = 1 - float(lower_end(counts.mirrored(), error))
     return Interval(low, high)
 
@@ -130,7 +131,7 @@ def share_sequence(k: int, n: int, confidence: float = CONFIDENCE) -> Interval |
 
     None without samples. With probability `confidence` the intervals of all n hold together.
     """
-    return _interval(ValueCounts(n - k, 0, k), confidence) if n else None
+    return _interval(ValueCounts(zeros=n - k, halves=0, ones=k), confidence) if n else None
 
 
 def difference_sequence(

@@ -260,7 +260,7 @@ class Ledger:
     # The questions, which the oracle explains
 
     def _active(self, ids: Tensor, stop_at_eps: bool = False) -> Tensor:
-        """`Oracle.active`."""
+        """`Oracle.active`: (n,) bool, which samples are still worth a query."""
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
@@ -270,7 +270,7 @@ class Ledger:
         return robust if self._queries is None else robust & self.affordable(ids)
 
     def _remaining(self, ids: Tensor, stop_at_eps: bool = False) -> Tensor | None:
-        """`Oracle.remaining`."""
+        """`Oracle.remaining`: the rows (m,) that are active, None where all are."""
         state = (ids, ids._version, stop_at_eps, self._successes)
         # Without a budget samples leave by success alone, so that an equal state needs no look.
         if self._queries is None and self._complete is not None:
@@ -285,7 +285,7 @@ class Ledger:
         return None
 
     def _scores(self, access: Access, ids: Tensor, x: Tensor) -> Tensor:
-        """`Oracle.scores`."""
+        """`Oracle.scores`: (n, classes) logits as attacks see them, at this access or above."""
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, access)
         answers = []
@@ -299,7 +299,7 @@ class Ledger:
         return _join(answers)
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None = None) -> Tensor:
-        """`Oracle.loss`."""
+        """`Oracle.loss`: (n,) values that rise towards success, of the margin without a loss."""
         logits = self._scores(Access.SCORES, ids, x)
         query = self._query(ids)
         criterion = query.criterion.for_attack()
@@ -311,7 +311,7 @@ class Ledger:
     def _gradient(
         self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor
     ) -> GradientAnswer:
-        """`Oracle.gradient`."""
+        """`Oracle.gradient`: value and input gradient of a loss, or without one of the margin."""
 
         def derive(
             criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *extra: Tensor
@@ -331,7 +331,7 @@ class Ledger:
         )
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
-        """`Oracle.differences`."""
+        """`Oracle.differences`: logits of `classes` (n, k) minus the true one, with gradients."""
         k = classes.shape[1]
 
         def derive(
@@ -439,7 +439,7 @@ class Ledger:
     def _slopes(
         self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor
     ) -> Tensor:
-        """`Oracle.slopes`."""
+        """`Oracle.slopes`: gradients of the surrogates' logits, weighted by (n, classes)."""
         x = self.full_inputs(ids, x)
         slopes = x.new_zeros(len(x), len(surrogates), *x.shape[1:])
 
@@ -509,7 +509,13 @@ class Ledger:
             return self._last[2]
         n, batch, threat = len(ids), self._batch, self._threat
         query = _Query(
-            batch.ids, batch.x, batch.y, threat.criterion, threat.eps, self._limit, repeats=False
+            ids=batch.ids,
+            x0=batch.x,
+            y=batch.y,
+            criterion=threat.criterion,
+            eps=threat.eps,
+            limit=self._limit,
+            repeats=False,
         )
         # Most attacks ask about all samples at once, for which nothing has to be picked.
         if n != len(batch) or not bool((ids == batch.ids).all()):

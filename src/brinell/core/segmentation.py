@@ -176,7 +176,7 @@ class PictureIoU(MapCriterion):
     name = "iou"
 
     def margins(self, maps: Tensor) -> Tensor:
-        """The value minus the mean IoU; 1 stands for a picture without a valid pixel."""
+        """The value minus the mean IoU, which is 1 in a picture without a valid pixel."""
         counts = confusion(losses.predicted_classes(maps), self.masks, self.classes).double()
         hits = counts.diagonal(dim1=1, dim2=2)
         true = counts.sum(2)

@@ -49,6 +49,7 @@ def write(folder: Path, report: Report) -> Path:
     files: dict[str, bytes] = {}
     if sum(map(len, views.values())) > EMBEDDED:
         views, files = take_out(views)
+    # Pictures of an earlier page would stay behind.
     for old in (folder / FOLDER).glob("*.*"):
         old.unlink()
     for path, picture in files.items():
