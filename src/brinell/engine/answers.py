@@ -195,5 +195,6 @@ def grid(answers: Tensor) -> float | None:
     # precisely than the difference of two values.
     step = 1 / round(1 / step)
     off = (shares / step - (shares / step).round()).abs().amax() * step
+    # Two values lie on any grid, and a fine one is no sign of rounding.
     is_grid = 1 / step <= COARSE and len(values) >= 3 and float(off) <= 2 * ROUNDING
     return step * width if is_grid else None

@@ -161,6 +161,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
     )
     surrogates = [_entry(source) for source in (*plan.surrogates, *plan.brought)]
 
+    # Runs without surrogates or waves have no such keys; waves count from 0.
     return {
         "cell": plan_hash(plan),
         "seed": plan.request.seed,
@@ -184,7 +185,11 @@ def _entry(source: ModelSource) -> dict[str, Any]:
 
 
 def plan_hash(plan: Plan) -> str:
-    """Hash of everything that decides the rows of an audit."""
+    """Hash of everything that decides the rows of an audit.
+
+    Which sample is in which wave follows from the ids and the seed, so it states only whether there
+    are waves.
+    """
     request = plan.request
     criterion = None if plan.threshold is None else plan.threshold.describe()
     distance: Any = plan.distance.name

@@ -249,6 +249,7 @@ class BatchAttack:
                 "the largest margin: take apgd or pgd"
             )
 
+        # What the attack says besides is for the folder of a run.
         ledger, _ = attack(
             self.model,
             Batch.of(self.x[rows], self.y[rows]),

@@ -119,6 +119,7 @@ class Crossings:
         if not len(on_jumps) or on_jumps.mean() <= 0.5:
             return False
 
+        # Of one class: a label with one confidence has the same height everywhere.
         first = self.classes[:, 0]
         for number in set(first[self.stepped].tolist()):
             heights = self.before[self.stepped & (first == number)]
@@ -380,8 +381,8 @@ def judge_crossings(crossings: Crossings, description: str, *, is_first: bool) -
     error_rate = 0.0
     rate = ERROR_RATE / SETS / len(NEAR)
     for distance, limit, share in zip(NEAR, MAX_STEEP, crossings.steep().tolist(), strict=True):
-        failed, size = exact_test(round(n * share), n, limit, rate)
-        error_rate += size
+        failed, test_rate = exact_test(round(n * share), n, limit, rate)
+        error_rate += test_rate
         if failed:
             text = (
                 f"on {round(n * share)} of {n} {description} the margin is above "

@@ -100,6 +100,7 @@ def answers_drift(context: CheckContext) -> Finding:
         spread = max(spread, _largest_difference(late[0], late[1]))
     context.repeat = Repeat(limit, by_gradients, watch.by_batch, is_random)
 
+    # Even the early and the late answers that are nearest to each other must differ.
     between = min(_largest_difference(before, after) for before in early for after in late)
     drifts = between > limit and (not is_random or between > DRIFT_FACTOR * spread)
     if is_random and not drifts:

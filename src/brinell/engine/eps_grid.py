@@ -74,6 +74,7 @@ def parse_eps(text: str) -> Budgets:
         for value in values:
             is_decimal = bottom == 1 or value == 0
             decimal = f"{float(value):.6g}"
+            # A budget that is named twice keeps its first text.
             texts.setdefault(
                 value, decimal if is_decimal else f"{float(value * bottom):.6g}/{bottom}"
             )
@@ -89,6 +90,7 @@ def parse_eps(text: str) -> Budgets:
 
 def _denominator(item: str) -> int:
     """The denominator in which the points of an item are written; 1 for decimal numbers."""
+    # Behind the second colon stands the number of points.
     ends = [end.partition("/")[2].strip() for end in item.split(":")[:2] if "/" in end]
     denominators = [Fraction(end) for end in ends]
     return max((int(value) for value in denominators if value.denominator == 1), default=1)

@@ -363,7 +363,7 @@ class FormSearch:
             trials = sorted(trials, key=lambda trial: trial.score)[:most]
             if TELLING <= count < n and _most(trials) < LEAST_RATE / 2 * count:
                 return []
-            # Means and deviations of two families are mixed where both lead.
+            # Means and deviations of two families are mixed where both lead, once it shows.
             pool = [trial.form for trial in trials]
             mixtures = [form for form in mixed if mixes(form, pool[:2])]
             pool += mixtures if count == TELLING else []

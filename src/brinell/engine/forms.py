@@ -152,8 +152,12 @@ class Affine:
         """True if both prepare pictures nearly alike."""
         parts = (self.centre, self.width, second.centre, second.width)
         channels = max(map(len, parts))
-        c, w, d, v = (torch.tensor(values).expand(channels) for values in parts)
-        unlike = ((c - d).abs() > CLOSE * w) | ((w - v).abs() > CLOSE * w)
+        # One number stands for all channels.
+        centre, width, second_centre, second_width = (
+            torch.tensor(values).expand(channels) for values in parts
+        )
+        unlike = (centre - second_centre).abs() > CLOSE * width
+        unlike |= (width - second_width).abs() > CLOSE * width
         return self.reverse == second.reverse and not bool(unlike.any())
 
     @property
@@ -164,6 +168,7 @@ class Affine:
             text = f"x - {_written(self.centre)}".replace("- -", "+ ")
         if set(self.width) != {1.0}:
             text = f"({text})" if any(self.centre) else text
+            # A small width is a unit, such as 1/255, and reads better as a factor.
             is_unit = len(self.width) == 1 and scale > 4
             text += f" * {scale:.6g}" if is_unit else f" / {_written(self.width)}"
         if not self.reverse:
@@ -261,6 +266,7 @@ def preparation_of(model: Model, u: Tensor, x: Tensor) -> Affine | None:
     error, best = min(
         (_regress(u, features, reverse) for reverse in orders), key=lambda pair: pair[0]
     )
+    # Means of resized pictures are too rough to tell a preparation that is not a usual one.
     usual = next((form for form in _usual_affines(u.shape[1]) if form.is_close(best)), None)
     if error > exact or (usual is None and exact > EXACT):
         return None
@@ -275,6 +281,8 @@ def _regress(u: Tensor, features: Tensor, reverse: bool) -> tuple[float, Affine]
     x, y = (
         part.double().reshape(len(u), channels, -1).transpose(0, 1).flatten(1) for part in (u, z)
     )
+    # Least squares of y = (x - centre) / width, whose slope is 1 / width, for each channel: x and y
+    # are (channels, values).
     dx, dy = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
     slope = (dx * dy).sum(1) / dx.square().sum(1).clamp_min(1e-12)
     residual = (dy - slope[:, None] * dx).std() / dy.std().clamp_min(1e-12)
@@ -332,13 +340,13 @@ def picture_forms(domain: Domain, x: Tensor, preparation: Affine | None) -> Iter
     Args:
         domain: the domain of the inputs.
         x: (n, *shape) some of them.
-        own: the model's preparation of pictures in [0, 1]; None if it is not known.
+        preparation: the model's own of pictures in [0, 1]; None if it is not known.
     """
     low, high = float(domain.low), float(domain.high)  # type: ignore[arg-type]
     raw = Affine((-low / (high - low),), (1 / (high - low),))
     preparation = preparation or raw
     channels = 1 if domain.kind == "vector" else domain.shape[0]
-    # Pictures that were divided by 255 twice.
+    # Pictures that were divided by 255 twice lie in a 255th of the range, but for some rounding.
     top = low + (high - low) / (255 if float(x.max()) <= low + 1.5 * (high - low) / 255 else 1)
 
     current = (
@@ -362,6 +370,7 @@ def _exchange(
 ) -> Callable[[Tensor], Tensor]:
     """The change by which one preparation takes the place of another, the model's own."""
 
+    # The model will apply its own preparation, which is therefore undone behind the wanted one.
     def change(x: Tensor) -> Tensor:
         u = preparation.undo(target.apply((x - low) / (top - low)))
         return low + (high - low) * u

@@ -108,6 +108,7 @@ class GradientCheck:
 
         # Points near the clean inputs; every second lies where a step of an attack leads.
         noise = self._rng.fold("point").uniform(*domain.shape).mul_(2).sub_(1)
+        # As far as the budget of which the finest step is its share.
         move = noise * min(self._step(STEPS[0]) / STEPS[0], self._radius)
         is_attacked = torch.arange(len(batch), device=batch.x.device) % 2 == 1
         # Three quarters of the way are that step, and one is the noise of the other points.
@@ -150,6 +151,7 @@ class GradientCheck:
         rows = self._take_gradients(min(FULL_SAMPLES, len(self._batch)))
         best = torch.full((len(rows),), torch.nan, device=self._x.device)
         for share in STEPS:
+            # Negated, since NaN stands for no visible change, which a longer step may make.
             again = rows[~(best <= WRONG)]
             if len(again):
                 best[again] = torch.fmin(best[again], self._disagreement(again, share))
@@ -164,7 +166,7 @@ class GradientCheck:
                 answer = self._oracle.gradient(self._batch.ids[index], self._x[index])
             if watch.half is not None:
                 self._rounding = HALF * HALF_TOLERANCES[watch.half]
-            self._grad[index] = torch.nan_to_num(answer.grad, 0.0, 0.0, 0.0)
+            self._grad[index] = torch.nan_to_num(answer.grad, nan=0.0, posinf=0.0, neginf=0.0)
             self._scale[index] = losses.scale(answer.logits, self._batch.y[index])
             self._count = count
         return torch.arange(self._count, device=self._x.device)
@@ -182,6 +184,7 @@ class GradientCheck:
         values = []
         for number, direct in enumerate(kinds):
             values.append(self._compare(rows, share, number, direct, draws))
+        # A disagreement is at least 0, so -1 stands for NaN while the largest is taken.
         worst = torch.stack(values).nan_to_num(-1.0).amax(0)
         return torch.where(worst < 0, torch.nan, worst)
 
@@ -222,6 +225,7 @@ class GradientCheck:
 
         unit = self._scale.amax()  # so that tiny logits have squares
         changes = [torch.stack(values, 1) / unit for values in (actual, foretold, floors)]
+        # With one draw, the samples in pairs: one more, if their number is odd, is left out.
         if draws < DRAWS:
             changes = [part[: len(rows) // DRAWS * DRAWS].reshape(-1, DRAWS) for part in changes]
         return disagreement(changes[0], changes[1], changes[2].norm(dim=1))
@@ -239,6 +243,7 @@ def even_values(strength: Tensor) -> Direct:
     weights = _weights(strength.square().mean(0).sqrt())
     chance = (weights / weights.amax()).square()
 
+    # Noise below `chance`, divided by it, is again even between 0 and 1, and gives the sign.
     def direct(noise: Tensor) -> Tensor:
         return plain_signs(noise / chance) * (noise < chance)
 

@@ -167,6 +167,7 @@ class ValueRow(NamedTuple):
     line: str = "write {options}"
 
 
+# Below -0.2 values lie farther out than resized pictures, which overshoot.
 VALUES = (
     ValueRow(
         lambda v: v.is_wave and v.low < 0 and v.top <= 1,

@@ -153,7 +153,7 @@ class Plan:
     @property
     def group_size(self) -> int:
         """Samples per group: a few full batches, within the memory allowed."""
-        size = 4 * int(np.prod(self.dataset.domain.shape))
+        size = 4 * int(np.prod(self.dataset.domain.shape))  # bytes of an input in float32
         return max(1, min(BATCHES * self.request.batch_size, GROUP_BYTES // size))
 
     @property

@@ -101,6 +101,7 @@ def _cpu() -> str:
 
 def revision() -> str | None:
     """Git revision of this code, with `+dirty` for uncommitted changes; None outside a checkout."""
+    # An installed copy may lie within a checkout of something else, which does not track this file.
     commands = (
         ["git", "ls-files", "--error-unmatch", __file__],
         ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"],

@@ -79,6 +79,7 @@ def _check_name(kind: Kind, body: str) -> None:
     if suffix and os.path.isfile(body):
         endings = ", ".join(FILES[kind])
         raise _unreadable(kind, body, f"it ends with {suffix}, and not with one of {endings}")
+    # A dot before a letter begins an ending; before a digit it is a number, as in a name.
     if "/" in body or "\\" in body or suffix[1:2].isalpha():
         raise RequestError(f"there is no file or folder {body}: check the path{path_hint(body)}")
 

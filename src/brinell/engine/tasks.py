@@ -476,6 +476,7 @@ class BoxTask(Task):
         )
 
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        # Boxes have a loss for each kind of error, which reads neither a named loss nor classes.
         criterion = self.criterion(ids, "missed" if self.truth(ids)[0].count else "false")
         return lambda answers: criterion.loss(
             torch.zeros_like, answers, torch.zeros(1, device=answers.device)

@@ -18,7 +18,8 @@ def wave_ends(n: int) -> list[int]:
     ends: list[int] = []
     end = 0
     while end < n:
-        end = min(n, end + max(SMALLEST_WAVE, end // GROWTH) if end else FIRST_WAVE)
+        wave = max(SMALLEST_WAVE, end // GROWTH) if end else FIRST_WAVE
+        end = min(n, end + wave)
         ends.append(end)
     return ends
 

@@ -285,6 +285,7 @@ def holders_of(groups: Mapping[str, Records]) -> dict[int, str]:
     ids = np.concatenate([NO_ROWS.sample_id, *(part.sample_id for part in groups.values())])
     broken = [np.ma.filled(part.broken, np.inf) for part in groups.values()]
     names = [name for name, part in groups.items() for _ in range(len(part))]
+    # The smallest budget of each sample first; the empty list is for a stage without groups.
     order = np.lexsort((np.concatenate([*broken, []]), ids))
     samples, first = np.unique(ids[order], return_index=True)
     return {sample: names[row] for sample, row in zip(samples.tolist(), order[first], strict=True)}

@@ -235,7 +235,10 @@ class RunManifest(GrowingManifest):
         attacks = self.request.get("attack")
         is_listed = isinstance(attacks, list) and all(isinstance(spec, str) for spec in attacks)
         samples = [
-            sample for part in self.failed.values() for one in part.values() for sample in one
+            sample
+            for stages_of_model in self.failed.values()
+            for reasons in stages_of_model.values()
+            for sample in reasons
         ]
         faults = {
             "does not list the same budgets, ascending, in eps and eps_text": not self.eps
