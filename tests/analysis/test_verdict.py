@@ -71,7 +71,11 @@ def test_attacks_that_broke_no_sample():
 def test_a_check_that_does_not_count_is_not_missed(subtests):
     for code in sorted(set(Code) - NEEDED):
         with subtests.test(code=code):
-            assert judge(checks(not_run=[code])) == judge(checks())
+            sentence, notes = judge(checks(not_run=[code]))
+            assert "no check failed, and no attack found more" in sentence, "not all passed"
+            assert (sentence.replace("no check failed", "all checks passed"), notes) == judge(
+                checks()
+            )
 
 
 def test_checks_that_could_not_run_or_tell_are_counted():
@@ -178,7 +182,10 @@ def test_no_sample_right():
 
 
 def test_without_a_budget():
-    assert judge(checks(), eps=0.0)[0] == "Robust accuracy was not measured: no budget is above 0."
+    said = "Clean accuracy is 90.0 %: no budget is above 0, so no attack ran."
+    assert judge(checks(not_run=set(Code)), k=90, eps=0.0)[0] == said
+    sentence, _ = judge(checks(Code.CLEAN), k=90, eps=0.0)
+    assert sentence == f"Do not rely on the 90.0 %: {UNSTEADY[Code.CLEAN]}."
 
 
 def test_attacks_that_are_weaker_than_fast_are_named():

@@ -231,6 +231,21 @@ def test_classes_that_are_alike_are_not_said_to_differ(make):
     assert "Chance" not in class_sentence(extreme_classes(apart, 0, "0.1"))
 
 
+def test_without_a_budget_the_answer_is_of_clean_inputs(make):
+    """The headline has the clean accuracy, and the classes are told apart on clean inputs."""
+    for seed in range(4):
+        wrong = np.random.default_rng(seed).random(60) < np.repeat([0.1, 0.5, 0.9], 20)
+        distances = np.stack([np.where(wrong, 0.0, INF), np.full(60, INF)])
+        result = open_folder(make({"net": distances}, np.repeat([0, 1, 2], 20), [0.0], CLASSES))
+        headline, *others = result.report().sentences
+        assert headline.startswith(f"Clean accuracy is {100 * np.mean(~wrong):.1f} %: no budget")
+        rates = {c.name: c.clean.value for c in result.models[0].per_class}
+        weakest = min(rates, key=rates.get)
+        (classes,) = [text for text in others if "the weakest" in text]
+        assert classes.startswith(f"On clean inputs the weakest is {weakest} (class ")
+        assert "On clean inputs the strongest is " in classes
+
+
 def test_warnings_come_before_notes(make):
     warnings = [{"code": "v", "model": None, "text": "of all"}]
     settings = {"warnings": warnings, "remarks": {"net": {"apgd-ce": {"odd": "of one attack"}}}}

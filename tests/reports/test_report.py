@@ -34,6 +34,7 @@ from brinell.reports.values import (
     Report,
     Seconds,
     Series,
+    Span,
     Step,
     Table,
 )
@@ -57,6 +58,7 @@ def report(**changes):
         "link": Link("sample 3", "#sample-3"),
         "code": Code("brinell audit"),
         "detail": Detail("weak", "12 samples"),
+        "span": Span(0.0, 0.94),
     }
     names = list(columns)
     cells = Table(
@@ -203,6 +205,7 @@ def test_csv_holds_full_numbers():
     )
     assert (row["link"], row["code"]) == ("sample 3", "brinell audit")
     assert (row["detail"], row["detail note"]) == ("weak", "12 samples")
+    assert (row["span low"], row["span high"]) == ("0.0", "0.94") and "span" not in row
     with pytest.raises(ValueError, match="the same name"):
         csv_files(report(blocks=[Table(title=t, columns=(), rows=[], name="a") for t in "ab"]))
 
@@ -215,6 +218,7 @@ def test_columns_of_random_tables_stay_aligned():
         lambda: None,
         lambda: Points(0.1, 0.0, 0.2),
         lambda: 'a,\n"b',
+        lambda: Span(rng.random(), None),
     ]
     for _ in range(50):
         columns = [rng.choice(kinds) for _ in range(rng.randrange(1, 6))]
@@ -226,7 +230,9 @@ def test_columns_of_random_tables_stay_aligned():
         assert len(parsed) == len(rows) + 1 and len({len(row) for row in parsed}) == 1
         for row, cells in zip(rows, rows_of(table_csv(table)), strict=True):
             for i, value in enumerate(row):
-                if isinstance(value, Points):
+                if isinstance(value, Span):
+                    assert float(cells[f"c{i} low"]) == value.low and cells[f"c{i} high"] == ""
+                elif isinstance(value, Points):
                     assert float(cells[f"c{i}, points"]) == 10.0
                 elif isinstance(expected := getattr(value, "value", value), float):
                     assert float(cells[f"c{i}"]) == expected

@@ -4,15 +4,17 @@ and large pictures lie beside it.
 
 import base64
 import json
+import math
 import re
 from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
 
+from _synthetic_runs import write_rows
 from brinell.analysis.curve import RIGHT, UNJUDGED, WRONG, grid, worst_case
 from brinell.reports import html
-from brinell.reports.numbers import is_proportion
+from brinell.reports.numbers import is_proportion, percent
 from brinell.reports.samples import where
 from brinell.reports.values import Detail, Samples, Table
 from brinell.store.run import Run
@@ -94,6 +96,35 @@ def test_answers_and_distances_are_those_of_the_closest_row(make):
                 assert row["size"] == pytest.approx(records.linf[best], rel=5e-3)
             else:
                 assert row["size"] is None and row["attacked"] is None
+
+
+def test_shares_are_rounded_once(tmp_path, synthetic):
+    """Whole percent by the script of the page are those of the tables, which round the row's value."""
+    labels = np.arange(90) % 3
+    rows = synthetic.records("net", labels, [0.1], np.full((2, 90), 0.05), classes=3)
+    drawn = np.random.default_rng(0).random((3, 90)).astype(np.float32)
+    drawn[0, :3] = 0.13454, 0.125, 0.995
+    rows = synthetic.change(
+        rows, np.full(len(rows.label), True), clean_confidence=drawn[0][rows.sample_id]
+    )
+    broken = rows.outcome == "broken"
+    rows = synthetic.change(rows, broken, adv_confidence=drawn[1:].ravel()[: broken.sum()])
+    manifest = synthetic.manifest(["net"], [0.1], 90, ["a", "b", "c"])
+    run = Run.open(write_rows(tmp_path / "run", {"net": rows}, manifest))
+    content = block_of(run.path).content
+    assert len(content["rows"]) == 90
+    for values in content["rows"]:
+        row = dict(zip(content["columns"], values, strict=True))
+        of_sample = run.rows.sample_id == row["sample"]
+        clean = run.rows.clean_confidence[of_sample & (run.rows.attack == "clean")]
+        attacked = run.rows.adv_confidence[of_sample & (run.rows.outcome == "broken")]
+        assert percent_of_script(row["sure"]) in {percent(float(p), 0) for p in clean}
+        assert percent_of_script(row["attackedSure"]) in {percent(float(p), 0) for p in attacked}
+
+
+def percent_of_script(share: float) -> str:
+    """As Math.round of JavaScript rounds it."""
+    return percent(math.floor(100 * share + 0.5) / 100, 0)
 
 
 def test_the_most_telling_are_held_and_named(make, monkeypatch):

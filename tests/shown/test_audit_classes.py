@@ -102,7 +102,7 @@ def test_published_study(study):
         assert 100 * row[3].value == pytest.approx(GOLDEN.MEAN_PER_MODEL[number], abs=0.05)
 
     drops = tables(report)["Total drop up to 8/255, class by model"]
-    assert list(drops.columns) == ["class", *GOLDEN.MODELS, "mean over models"]
+    assert list(drops.columns) == ["class", *GOLDEN.MODELS, "mean over the models"]
     means = {row[0]: 100 * row[-1].value for row in drops.rows}
     published = {f"class {c}": mean for c, mean in enumerate(GOLDEN.MEAN_PER_CLASS)}
     assert {name: means[name] for name in published} == pytest.approx(published, abs=0.1)

@@ -57,7 +57,8 @@ def of_extreme(order: Order, members: Sequence[int]) -> dict[str, Any]:
 def extreme_classes(
     classes: Sequence[ClassResult], position: int, eps_text: str
 ) -> list[Statement]:
-    """The weakest and the strongest class at one budget, or that all are alike.
+    """The weakest and the strongest class at one budget, or that all are alike; of clean inputs
+    `eps_text` is empty.
 
     It is empty for fewer than two judged classes, and names no subject if fewer than two have
     `ENOUGH` samples.
@@ -74,8 +75,9 @@ def extreme_classes(
         if rate.n < ENOUGH
     ]
     quantity = next(iter(rates.values())).quantity
+    accuracy = "robust accuracy" if eps_text else "clean accuracy"
     common: dict[str, Any] = {
-        "quantity": "robust accuracy" if quantity == ACCURACY else quantity,
+        "quantity": accuracy if quantity == ACCURACY else quantity,
         "eps_text": eps_text,
         "n": sum(rate.n for rate in rates.values()),
         "sparse": sparse,

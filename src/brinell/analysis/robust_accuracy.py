@@ -76,8 +76,9 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
 def with_classes(result: ModelResult, position: int) -> ModelResult:
     """The figures of a model with what is said of its classes at one of its budgets."""
     statements = []
-    if result.eps and result.eps[position] > 0:
-        statements = extreme_classes(result.per_class, position, result.eps_text[position])
+    if result.eps:
+        text = result.eps_text[position] if result.eps[position] > 0 else ""
+        statements = extreme_classes(result.per_class, position, text)
     return result.model_copy(update={"statements": statements})
 
 

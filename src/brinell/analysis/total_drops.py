@@ -75,8 +75,10 @@ class TotalDrops(Result):
 
     n: int
     """Samples that were judged on all models."""
+    over: list[str]
+    """Models over which the means of classes are: those that `raters` finds."""
     classes: list[MeanDrop]
-    """Each class over the models, by index."""
+    """Each class over these models, by index."""
     models: list[MeanDrop]
     """Each model over the classes, which count alike whatever their samples."""
     decomposition: Decomposition | None
@@ -95,6 +97,17 @@ class _Cells(NamedTuple):
     """(draws, classes): the variances of the drops of a class, summed over the models."""
     variance_of_sum: Array
     """(draws, classes): the variance of the sum of these drops."""
+
+
+def raters(robust: Array) -> list[int]:
+    """Positions of the models whose losses tell classes apart, from the (models, samples) states
+    at a budget: those that are robust on a sample, or all if none is.
+
+    A model without a robust sample loses all of its clean accuracy, whichever class it is of.
+    """
+    is_robust = (robust == RIGHT).any(axis=1)
+    positions: list[int] = np.flatnonzero(is_robust | ~is_robust.any()).tolist()
+    return positions
 
 
 def total_drops(
@@ -124,6 +137,7 @@ def total_drops(
     changes = (robust[:, mask] == RIGHT).astype(float) - (clean[:, mask] == RIGHT)
     classes, of = np.unique(labels[mask], return_inverse=True)
     counts = np.bincount(of)
+    rating = raters(robust[:, mask])
 
     # Every class counts alike: a sample weighs as much as its class has room for.
     weights = len(of) / (len(classes) * counts[of])
@@ -131,8 +145,11 @@ def total_drops(
     class_names = [names[index] if index < len(names) else str(index) for index in classes.tolist()]
     return TotalDrops(
         n=len(of),
+        over=[models[position] for position in rating],
         classes=[
-            _mean_drop(int(classes[position]), name, changes[:, of == position].mean(axis=0))
+            _mean_drop(
+                int(classes[position]), name, changes[rating][:, of == position].mean(axis=0)
+            )
             for position, name in enumerate(class_names)
         ],
         models=[

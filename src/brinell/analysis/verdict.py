@@ -163,21 +163,31 @@ def _not_measured(measured: Measured) -> str:
     if not measured.clean.k:
         return "No sample was attacked: the model misclassifies every clean input."
     if last.eps == 0:
-        return "Robust accuracy was not measured: no budget is above 0."
+        figure = f"Clean accuracy is {_percent(last)}"
+        return _unsteady(measured) or f"{figure}: no budget is above 0, so no attack ran."
     if last.value is None:
         return "Robust accuracy was not measured: no sample could be judged."
     return ""
 
 
+def _unsteady(measured: Measured) -> str:
+    """The gravest failed check after which any figure may be wrong; empty where none failed."""
+    failed = measured.failed
+    for code, reason in UNSTEADY.items():
+        if code in failed:
+            opening = f"Do not rely on the {_percent(measured.robust[-1])}"
+            return _sentence(opening, measured.by_code[code].cause, reason)
+    return ""
+
+
 def _doubt(measured: Measured) -> str:
     """What failed checks make of the figure; empty where none counts."""
+    if unsteady := _unsteady(measured):
+        return unsteady
     last = measured.robust[-1]
     figure = _percent(last)
     checks = measured.by_code
     failed = measured.failed
-    for code, reason in UNSTEADY.items():
-        if code in failed:
-            return _sentence(f"Do not rely on the {figure}", checks[code].cause, reason)
     if Code.RANDOM in failed:
         return (
             f"{measured.subject} is about {figure}, an estimate: the model answers the same "
@@ -213,10 +223,13 @@ def _belief(measured: Measured) -> str:
         return f"{at_most}: no check failed, but {last.n} samples are too few to tell."
     if missing:
         return f"{at_most}: no check failed, but not all were made."
+    # A check that does not count may be missing, but then not all passed.
+    is_complete = all(check.passed for check in measured.checks)
+    checked = f"{at_most}: {'all checks passed' if is_complete else 'no check failed'}"
     if measured.weak:
-        return f"{at_most}: all checks passed, but stronger attacks (--attack fast) may lower it."
+        return f"{checked}, but stronger attacks (--attack fast) may lower it."
     gain = "broke a sample" if last.k == clean.k else "found more"
-    return f"{at_most}: all checks passed, and no attack {gain}."
+    return f"{checked}, and no attack {gain}."
 
 
 def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -> str:

@@ -112,7 +112,7 @@ class ModelAudit:
         """Say what the attacks cost at most, at the pace of the clean inputs."""
         clean = self.audited.rows[CLEAN]
         paces = clean.seconds[clean.forwards > 0] / clean.forwards[clean.forwards > 0]
-        if not len(paces):
+        if not len(paces) or not len(self.plan.levels):
             return
         # The first group may wait for files and for the device.
         pace = float(paces.min())

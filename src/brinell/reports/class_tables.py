@@ -39,6 +39,13 @@ class Classified(Protocol):
         """Its classes."""
 
 
+def over_models(names: list[str], total: int) -> str:
+    """The models of a mean: all of a study, or the names of those that are in it."""
+    if len(names) == total:
+        return "over the models"
+    return f"{'over' if len(names) > 1 else 'on'} {listed(names)}"
+
+
 def step_tables(
     models: Sequence[ModelResult], above: Sequence[int], weakest: Sequence[int]
 ) -> Iterator[Table]:
@@ -172,13 +179,19 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
         f"first; {counted(drops.n, 'sample')} that were judged on every model. In the means every "
         "model and every class counts alike."
     )
+    if absent := [model.name for model in models if model.name not in drops.over]:
+        text += f" No sample is robust on {listed(absent)}, which the means of classes leave out."
     if drops.decomposition:
         text += f" {SHARES}"
     if drops.left_out:
         text += f" One sample only, and so in no share: {listed(drops.left_out)}."
     table = Table(
         title=f"Total drop up to {eps}, class by model",
-        columns=["class", *(model.name for model in models), "mean over models"],
+        columns=[
+            "class",
+            *(model.name for model in models),
+            f"mean {over_models(drops.over, len(models))}",
+        ],
         rows=[*rows, means],
         name="total_drops",
         text=text,
@@ -217,7 +230,7 @@ def distance_tables(
     order = _by_nearness(models)
     rows = [_distance_row(c, models) for c in order]
     if drops:
-        figures.append(f"mean {TOTAL}")
+        figures.append(f"mean {TOTAL} {over_models(drops.over, len(models))}")
         for c, row in zip(order, rows, strict=True):
             row.append(_points(means.get(c.class_)))
 

@@ -1,8 +1,8 @@
 """Tables of a report as CSV: numbers in full, a share as its five parts, an interval as three.
 
-A share is a fraction from 0 to 1, a difference of shares is in percentage points, a duration in
-seconds; the heading names every unit but that of a share. The column `column note` holds the
-small text of a value, such as a name.
+A share is a fraction from 0 to 1, from one share to another are two, a difference of shares is in
+percentage points, a duration in seconds; the heading names every unit but that of a share. The
+column `column note` holds the small text of a value, such as a name.
 """
 
 import csv
@@ -25,10 +25,12 @@ from brinell.reports.values import (
     PValue,
     Report,
     Seconds,
+    Span,
     Table,
 )
 
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
+ENDS = ("low", "high")
 NOTE = "note"
 """The part for the small text of a `Detail`."""
 PLAIN = (float, int, str, type(None))
@@ -104,6 +106,8 @@ def _parts(cells: Sequence[Any]) -> tuple[str, ...]:
         return (*COUNTED, *note)
     if any(isinstance(value, Percent | Points | Measure | Rank) for value in values):
         return (*MEASURED, *note)
+    if any(isinstance(value, Span) for value in values):
+        return (*ENDS, *note)
     return ("", *note)
 
 
@@ -128,6 +132,8 @@ def _value(cell: Any, part: str) -> Any:
 
     if isinstance(value, PLAIN):
         return value if is_main else None
+    if isinstance(value, Span):
+        return getattr(value, part, None)
     if isinstance(value, list | tuple):
         return "; ".join(map(main_text, value))
     if isinstance(value, PValue | Seconds):

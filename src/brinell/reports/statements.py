@@ -102,8 +102,9 @@ def _extreme(statement: Statement, word: str) -> str:
         )
 
     verb = "is" if len(statement.subjects) == 1 else "are"
+    place = f"At {statement.eps_text}" if statement.eps_text else "On clean inputs"
     text = (
-        f"At {statement.eps_text} the {statement.kind} {verb} {subject_names(statement)} with "
+        f"{place} the {statement.kind} {verb} {subject_names(statement)} with "
         f"{_rate(statement.subjects)}"
     )
 
@@ -127,7 +128,8 @@ def _sparse(statement: Statement, sparse: Sequence[Subject]) -> list[str]:
 def _alike(statement: Statement) -> str:
     value = percent(statement.subjects[0].value)
     count = len(statement.subjects)
-    return f"All {count} classes have the same rate at {statement.eps_text}: {value}."
+    place = f"at {statement.eps_text}" if statement.eps_text else "on clean inputs"
+    return f"All {count} classes have the same rate {place}: {value}."
 
 
 def _leads(statement: Statement) -> str:
@@ -201,8 +203,8 @@ def _loses(statement: Statement) -> str:
     extreme, likewise, opposite = words
     verb = "loses" if len(statement.subjects) == 1 else "lose"
     text = (
-        f"Up to {statement.eps_text} {subject_names(statement)} {verb} {extreme}, "
-        f"{100 * statement.subjects[0].value:.1f} points on average over the models"
+        f"Up to {statement.eps_text} {subject_names(statement)} {verb} {extreme}, with a "
+        f"{statement.quantity} of {100 * statement.subjects[0].value:.1f} points"
     )
 
     rivals = listed(statement.rivals, most=MOST_NAMED)

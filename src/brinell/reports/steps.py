@@ -142,9 +142,9 @@ def _explaining(manifest: Mapping[str, Any], model: ModelResult) -> Iterator[Ste
     if not weakest or len(manifest["models"]) > 1:
         return
     if 2 * len(weakest[0].rivals) <= weakest[0].compared:
+        place = f"at {weakest[0].eps_text}" if weakest[0].eps_text else "on clean inputs"
         yield Step(
-            f"See on what {subject_names(weakest[0])} depends, which falls behind at "
-            f"{weakest[0].eps_text}.",
+            f"See on what {subject_names(weakest[0])} depends, which falls behind {place}.",
             "brinell explain --run FOLDER",
         )
 

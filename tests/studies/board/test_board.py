@@ -160,6 +160,10 @@ def test_a_board_made_again_says_what_is_there(runs, tmp_path, monkeypatch):
     file.write_bytes(content.replace(b"1", b"2", 1))
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert brinell.board(str(folder), level="rows", out=site).refused
+    assert (site / "refused.csv").is_file()
+    file.write_bytes(content)
+    brinell.board(str(folder), level="rows", out=site)
+    assert pages(site) == before, "the table of what was refused is gone as well"
 
 
 def test_random_forgeries_are_refused(runs, tmp_path):

@@ -20,6 +20,7 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.core.outward import printable
 from brinell.reports.csv import csv_files
+from brinell.reports.values import Table
 from brinell.studies.compare.result import Comparison, summarise
 
 
@@ -95,7 +96,9 @@ def test_the_published_figures_and_conclusions_come_out(golden):
     most, least = golden.losses
     assert (most.kind, most.subjects[0].name) == ("loses_most", "class 3")
     assert (least.kind, least.subjects[0].name) == ("loses_least", "class 9")
-    assert "Up to 8/255 class 3 loses most, 45.3 points on average over the models; " in text
+    assert (
+        "Up to 8/255 class 3 loses most, with a mean loss over the models of 45.3 points; " in text
+    )
     assert (
         "Peng2023Robust has the highest robust accuracy" in text
         and "Wang2023Better_WRN-70-16 may be as robust" in text
@@ -158,13 +161,22 @@ def test_one_mean_drop_of_a_class_stands_in_the_answer_and_in_the_table():
         assert result.classes[2].rank is None and any(
             "no sample is robust on d" in note for note in result.notes
         )
+        over = "mean over a, b and c"
+        tables = {b.name: b for b in result.report().blocks if isinstance(b, Table)}
+        table = tables["total_drops"]
+        column = {row[0]: row[list(table.columns).index(over)].value for row in table.rows}
+        assert [column[c.name] for c in result.classes] == pytest.approx(
+            [c.mean_drop for c in result.classes]
+        )
+        assert "is over a, b and c" in tables["classes"].text
+        assert "robust on d, which" in table.text
         text, largest = (
             " ".join(result.report().sentences),
             result.classes[int(np.argmin(np.mean(drops, 1)))],
         )
         is_named = (
             f"{largest.label} loses most" in text
-            and f"{-100 * largest.mean_drop:.1f} points" in text
+            and f"mean loss over a, b and c of {-100 * largest.mean_drop:.1f} points" in text
             and "fewer than 5 samples are right on clean inputs: cat (class 2)" in text
         )
         assert is_named == (result.classes[0].mean_drop != result.classes[1].mean_drop)

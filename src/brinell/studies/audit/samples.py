@@ -185,5 +185,9 @@ def _rows_of(
 
 
 def _share(value: Any) -> float | None:
-    """A probability to three digits; None for one that is not stored."""
-    return None if np.ma.is_masked(value) or not math.isfinite(value) else round(float(value), 3)
+    """A probability in whole percent, as tables say it: the page, which shows no more, cannot
+    round it a second time; None for one that is not stored.
+    """
+    if np.ma.is_masked(value) or not math.isfinite(value):
+        return None
+    return round(100 * float(value)) / 100

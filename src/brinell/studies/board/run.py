@@ -89,8 +89,8 @@ def write_site(
         files |= {(place / table).as_posix(): text for table, text in csv_files(report).items()}
     for name, text in files.items():
         write_text(site / name, text)
-    # A folder that is gone leaves no page behind.
-    for file in [*site.glob("tasks/*"), *site.glob("models/*")]:
+    # A folder that is gone leaves no page behind, and refusals that are gone no table.
+    for file in [*site.glob("*.csv"), *site.glob("tasks/*"), *site.glob("models/*")]:
         if file.relative_to(site).as_posix() not in files:
             file.unlink()
     return result

@@ -15,6 +15,8 @@ from brinell.analysis.results import ClassResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_names, mean, minus, per_class, rates
 from brinell.analysis.standing import Standing
 from brinell.analysis.statements import KINDS, Statement, Subject
+from brinell.analysis.total_drops import raters
+from brinell.reports.class_tables import over_models
 
 ENOUGH = KINDS["loses_most"].least_n
 """Samples of a class that a model must classify correctly on clean inputs for its losses to
@@ -47,8 +49,8 @@ class ComparedModel(Result):
 
 
 class ComparedClass(OfClass):
-    """One class over the models that are robust on a sample at the compared budget; over all if
-    none is.
+    """One class over the models that are robust on a sample at the compared budget, or all if none
+    is: those of `drops.over`.
     """
 
     n: int
@@ -110,14 +112,12 @@ def classes_of(
     `position` is that of the compared budget among the common ones; the states begin with those of
     the clean inputs.
     """
-    # The models with a robust sample, or all if none has one.
-    robust_somewhere = (common.states[:, :, 1 + position] == RIGHT).any(1)
-    raters: list[int] = np.flatnonzero(robust_somewhere | ~robust_somewhere.any()).tolist()
-    clean = common.states[raters, :, 0] == RIGHT
-    robust = common.states[raters, :, 1 + position] == RIGHT
+    rating = raters(common.states[:, :, 1 + position])
+    clean = common.states[rating, :, 0] == RIGHT
+    robust = common.states[rating, :, 1 + position] == RIGHT
     # The models that lose each sample. Counts are whole numbers, so that classes with equal drops tie.
     lost = (clean & ~robust).sum(0)
-    k = len(raters)
+    k = len(rating)
     ranked = [
         c.class_
         for c in models[0].per_class
@@ -134,7 +134,7 @@ def classes_of(
         statements = extreme_means(
             order._replace(values=order.values / k),
             [labels[label] for label in ranked],
-            "mean loss from clean inputs",
+            f"mean loss {over_models([models[rater].name for rater in rating], len(models))}",
             int(members.sum()),
             eps_text=common.texts[position],
             kinds=("loses_most", "loses_least"),
@@ -149,7 +149,7 @@ def classes_of(
 
     classes = []
     for index, c in enumerate(models[0].per_class):
-        results = [models[rater].per_class[index] for rater in raters]
+        results = [models[rater].per_class[index] for rater in rating]
         rank = None
         rivals: list[str] = []
         if order is not None and c.class_ in ranked:

@@ -21,7 +21,7 @@ from brinell.analysis.statements import Statement
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Command, Manifest, TableOf
-from brinell.reports.class_tables import drop_tables
+from brinell.reports.class_tables import drop_tables, over_models
 from brinell.reports.numbers import counted, distance, listed
 from brinell.reports.statements import model_or_data, sentence
 from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Step, Table
@@ -196,6 +196,8 @@ class Comparison(ReportedResult, ClaimingResult):
         ]
         means = [Points(model.mean_drop) for model in self.models]
         rows.append(("mean drop, points", self.n, *means, *[None] * two, None, None))
+        names = self.drops.over if self.drops else [model.name for model in self.models]
+        over = over_models(names, len(self.models))
 
         return Table(
             title=f"Class by class at {text}",
@@ -208,9 +210,8 @@ class Comparison(ReportedResult, ClaimingResult):
                 "rank",
             ),
             rows=rows,
-            text="Robust accuracy of each class. The mean drop from clean "
-            "inputs is over the models that are robust on a "
-            "sample. Rank 1 loses most; the intervals of all ranks hold together.",
+            text=f"Robust accuracy of each class. The mean drop from clean inputs is {over}. "
+            "Rank 1 loses most; the intervals of all ranks hold together.",
             name="classes",
             heat=True,
         )
@@ -357,5 +358,5 @@ def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], position: int
     if 0 < len(broken) < len(models):
         yield (
             f"no sample is robust on {listed(broken)}: the drops of its classes are "
-            "its clean accuracy and count in no mean"
+            "its clean accuracy and count in no mean over models"
         )
