@@ -174,7 +174,7 @@ def test_several_models_and_few_classes(tmp_path):
         "one, total drop",
         "two, clean",
         "two, total drop",
-        "mean total drop",
+        "mean total drop over the models",
     ]
     for row in table_of(report, "distance_correlation").rows:
         assert row[1:3] == [4, row[2]] and row[2].value is None and "fewer than 5" in row[3]

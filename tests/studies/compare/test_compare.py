@@ -168,7 +168,7 @@ def test_one_mean_drop_of_a_class_stands_in_the_answer_and_in_the_table():
         assert [column[c.name] for c in result.classes] == pytest.approx(
             [c.mean_drop for c in result.classes]
         )
-        assert "is over a, b and c" in tables["classes"].text
+        assert "taken over a, b and c" in tables["classes"].text
         assert "robust on d, which" in table.text
         text, largest = (
             " ".join(result.report().sentences),

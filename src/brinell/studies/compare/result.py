@@ -210,7 +210,7 @@ class Comparison(ReportedResult, ClaimingResult):
                 "rank",
             ),
             rows=rows,
-            text=f"Robust accuracy of each class. The mean drop from clean inputs is {over}. "
+            text=f"Robust accuracy of each class. Mean drops from clean inputs are taken {over}. "
             "Rank 1 loses most; the intervals of all ranks hold together.",
             name="classes",
             heat=True,
