@@ -182,8 +182,8 @@ def test_no_sample_right():
 
 
 def test_without_a_budget():
-    said = "Clean accuracy is 90.0 %: no budget is above 0, so no attack ran."
-    assert judge(checks(not_run=set(Code)), k=90, eps=0.0)[0] == said
+    headline = "Clean accuracy is 90.0 %: no budget is above 0, so no attack ran."
+    assert judge(checks(not_run=set(Code)), k=90, eps=0.0)[0] == headline
     sentence, _ = judge(checks(Code.CLEAN), k=90, eps=0.0)
     assert sentence == f"Do not rely on the 90.0 %: {UNSTEADY[Code.CLEAN]}."
 

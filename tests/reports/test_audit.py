@@ -237,11 +237,11 @@ def test_without_a_budget_the_answer_is_of_clean_inputs(make):
         wrong = np.random.default_rng(seed).random(60) < np.repeat([0.1, 0.5, 0.9], 20)
         distances = np.stack([np.where(wrong, 0.0, INF), np.full(60, INF)])
         result = open_folder(make({"net": distances}, np.repeat([0, 1, 2], 20), [0.0], CLASSES))
-        headline, *others = result.report().sentences
+        headline, *sentences = result.report().sentences
         assert headline.startswith(f"Clean accuracy is {100 * np.mean(~wrong):.1f} %: no budget")
         rates = {c.name: c.clean.value for c in result.models[0].per_class}
         weakest = min(rates, key=rates.get)
-        (classes,) = [text for text in others if "the weakest" in text]
+        (classes,) = [text for text in sentences if "the weakest" in text]
         assert classes.startswith(f"On clean inputs the weakest is {weakest} (class ")
         assert "On clean inputs the strongest is " in classes
 

@@ -102,13 +102,13 @@ def test_shares_are_rounded_once(tmp_path, synthetic):
     """Whole percent by the script of the page are those of the tables, which round the row's value."""
     labels = np.arange(90) % 3
     rows = synthetic.records("net", labels, [0.1], np.full((2, 90), 0.05), classes=3)
-    drawn = np.random.default_rng(0).random((3, 90)).astype(np.float32)
-    drawn[0, :3] = 0.13454, 0.125, 0.995
+    confidences = np.random.default_rng(0).random((3, 90)).astype(np.float32)
+    confidences[0, :3] = 0.13454, 0.125, 0.995
     rows = synthetic.change(
-        rows, np.full(len(rows.label), True), clean_confidence=drawn[0][rows.sample_id]
+        rows, np.full(len(rows.label), True), clean_confidence=confidences[0][rows.sample_id]
     )
     broken = rows.outcome == "broken"
-    rows = synthetic.change(rows, broken, adv_confidence=drawn[1:].ravel()[: broken.sum()])
+    rows = synthetic.change(rows, broken, adv_confidence=confidences[1:].ravel()[: broken.sum()])
     manifest = synthetic.manifest(["net"], [0.1], 90, ["a", "b", "c"])
     run = Run.open(write_rows(tmp_path / "run", {"net": rows}, manifest))
     content = block_of(run.path).content
