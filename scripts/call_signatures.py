@@ -18,6 +18,8 @@ STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
+from brinell import plugins as plugins
+from brinell import testing as testing
 from brinell.batch_attack import attack as attack
 from brinell.core.errors import BrinellError as BrinellError
 from brinell.core.errors import BrinellWarning as BrinellWarning

@@ -1,6 +1,7 @@
 """User objects as inputs: each gives a right figure, or one line that says what to do."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -211,7 +212,9 @@ def test_data_that_are_refused(subtests):
         ({"image": X, "img": X, "label": Y}, "'image' and 'img' could be the inputs of the dict"),
         ({"a": X, "b": Y}, "the dict names no inputs; it has a, b"),
         (X, "has no labels: give"),
-        ("x" and 7, "is no data: give"),
+        (7, "is no data: give"),
+        ("npz:test.npz", r"is a spec, .*: give it to the call, as in brinell.audit\(model, 'npz"),
+        (Path("test.npz"), "'test.npz' is a spec, which names data by itself"),
         (DataLoader(TensorDataset(X, Y), sampler=[1, 2, 3]), "draws its samples by a list"),
         (DataLoader(TensorDataset(X, Y), collate_fn=len), "or changes them: give its data set"),
         (Stream(), "has no length and no places: give its arrays"),

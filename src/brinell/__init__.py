@@ -20,13 +20,17 @@ HOMES = {
     "open": "calls:open_folder",
 }
 """Modules and attributes of public names that are not studies."""
+MODULES = ("plugins", "testing")
+"""Public modules, which `import brinell` has as attributes."""
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported on first use: one of HOMES, or the call of a study."""
+    """A public name, imported on first use: of HOMES or MODULES, or the call of a study."""
     if name in HOMES:
         module, _, attribute = HOMES[name].partition(":")
         return getattr(import_module(f"brinell.{module}"), attribute)
+    if name in MODULES:
+        return import_module(f"brinell.{name}")
     if name.startswith("_"):
         raise AttributeError(f"module 'brinell' has no attribute {name!r}")
     from brinell.core.suggestions import suggestion
@@ -44,4 +48,4 @@ def __dir__() -> list[str]:
     from brinell.studies import register
 
     calls = [study.name for study in register.studies().values() if study.call]
-    return sorted([*HOMES, *calls, "__version__"])
+    return sorted([*HOMES, *MODULES, *calls, "__version__"])

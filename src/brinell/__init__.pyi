@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
+from brinell import plugins as plugins
+from brinell import testing as testing
 from brinell.batch_attack import attack as attack
 from brinell.core.errors import BrinellError as BrinellError
 from brinell.core.errors import BrinellWarning as BrinellWarning

@@ -82,6 +82,11 @@ def data(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
+    if isinstance(x, str | Path):
+        raise RequestError(
+            f"{str(x)!r} is a spec, which names data by itself: give it to the call, as in "
+            f"brinell.audit(model, {str(x)!r})"
+        )
     # One truth for each picture: two of them could contradict each other.
     if sum(truth is not None for truth in (y, masks, boxes)) > 1:
         raise RequestError(

@@ -243,6 +243,8 @@ def test_requests_that_cannot_be_carried_out(spoilt, good, refuse, subtests):
         (["adit"], "there is no command .adit., did you mean .audit."),
         (["report"], "Missing argument .RUN."),
         (["verify", "{good}", "--jsn"], "No such option: --jsn .*--json"),
+        (["verify", "{good}", "-q"], "-q; it stands before the command: brinell -q verify$"),
+        (["train", "agent", "--on", "ray"], "before the command: brinell --on WORKERS train agent"),
     ]
     for arguments, message in rows:
         with subtests.test(arguments=arguments):

@@ -29,7 +29,12 @@ Y = torch.arange(N) % 3
 def calls():
     """The calls of the package, by name."""
     names = [name for name in dir(brinell) if not name.startswith("_") and name not in WITHOUT]
-    return {name: call for name in names if not isinstance(call := getattr(brinell, name), type)}
+    offered = {name: getattr(brinell, name) for name in names}
+    return {
+        name: call
+        for name, call in offered.items()
+        if callable(call) and not isinstance(call, type)
+    }
 
 
 def right(name, runs):

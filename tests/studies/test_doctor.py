@@ -195,6 +195,43 @@ def test_a_better_form_is_a_statement_on_the_test_that_decides(n, tmp_path, caps
     assert ("shown to be better" in text) is statement.supported
 
 
+def test_forms_are_sorted_and_each_thing_is_said_once(tmp_path, capsys, monkeypatch):
+    """Rows by right answers, the best one with its line, in lines as wide as the terminal; what is
+    stated is reached in the form that is named."""
+    (tmp_path / "model.py").write_text(WRONG_FORM)
+    monkeypatch.setenv("COLUMNS", "72")
+    options = ["--data", "digits", "--model", f"{tmp_path / 'model.py'}:net", "--expect", "0.99"]
+    assert cli(["doctor", *options]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 72
+    answer, table = " ".join(lines).split("right of 200")
+    rights = [int(line.split()[0]) for line in lines if re.match(r" +\d+  ", line)]
+    assert rights == sorted(rights, reverse=True) and len(rights) > 1
+    assert answer.count(f"right on {rights[-1]} of 200") == 1 and "% stated; but it is" in answer
+    assert answer.count("let the model begin with") in (1, 2)
+    assert re.search(r"let the model begin with x = .*", answer)
+
+
+def test_the_row_that_is_right_most_often_has_its_line():
+    """Also where the answer names others."""
+    rows = [
+        doctor.FormRow(form=form, right=right, line=line)
+        for form, right, line in (("with a", 195, "write a"), ("with b", 194, "write b"))
+    ]
+    for text, count in (("it is right on 194 with b: write b", 1), ("with a: write a", 0)):
+        fit = doctor.ModelFit(
+            model="net",
+            n=200,
+            passed=False,
+            text=text,
+            statement=None,
+            as_good=[],
+            forms_tried=9,
+            forms=rows,
+        )
+        assert [*doctor._lines_of(fit)].count("with a: write a") == count
+
+
 def test_detectors_and_segmenters_are_judged_on_real_pictures():
     """Objects at random; a detector that is right, and one that counts classes from 1."""
     rng = np.random.default_rng(0)

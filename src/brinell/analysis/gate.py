@@ -247,8 +247,10 @@ def _against_threshold(
     low = lower_end(rate)
     passed = low >= least
     verb = "reaches" if passed else "is below"
+    # The interval that an audit shows may begin above the exact one.
+    exact = "exact " if low < rate.low else ""
     text = (
-        f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, "
+        f"{rate.k} of {rate.n} samples; the lower end of the {exact}95 % interval, "
         f"{_percent(low)}, {verb} {_percent(least)}"
     )
     if metric == "worst_class":

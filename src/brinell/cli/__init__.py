@@ -43,6 +43,15 @@ PANELS = {
 
 COMMON = ("version", "quiet", "verbose", "trust", "on")
 """Options of the root that the help lists."""
+BEFORE_VERB = {
+    "-q": "-q",
+    "--quiet": "--quiet",
+    "-v": "-v",
+    "--verbose": "--verbose",
+    "--trust": "--trust DIR",
+    "--on": "--on WORKERS",
+}
+"""Options of the root, each as it is written before a verb."""
 
 
 class Verbs(TyperGroup):
@@ -204,11 +213,20 @@ def run(arguments: list[str]) -> int:
         return _report_failure(error)
 
 
+def _place_of_option(error: Any) -> str:
+    """Where an option belongs that a command does not know; empty if the root does not either."""
+    name = getattr(error, "option_name", "")
+    if type(error).__name__ != "NoSuchOption" or name not in BEFORE_VERB:
+        return ""
+    program, _, verb = error.ctx.command_path.partition(" ")
+    return f"; it stands before the command: {program} {BEFORE_VERB[name]} {verb}"
+
+
 def _report_failure(error: Exception) -> int:
     """Report an unexpected error in one line; returns the exit code."""
     # A wrong option or argument, of click.
     if hasattr(error, "format_message"):
-        say(f"error: {error.format_message()}")
+        say(f"error: {error.format_message()}{_place_of_option(error)}")
         return 2
     if ROOT.verbose or os.environ.get("BRINELL_DEBUG"):
         raise error

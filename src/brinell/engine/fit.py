@@ -61,6 +61,8 @@ DOUBT = 0.05
 TEMPERATURES = torch.logspace(-2, 3, 31)
 """Factors on logits of mean size 1, of which each form takes the best."""
 MOST_LISTED = 4
+MOST_TITLE_WORDS = 9
+"""Most words of a form's title that a verdict has room for."""
 NO_FORM = ": the labels do not belong to the inputs, or the model does not know these classes"
 SHIFTS = (
     (1, "with the label minus 1", "take 1 from the labels (y - 1)"),
@@ -645,21 +647,22 @@ def judge(
     is_low, error_rate = exact_test(n - k, n, (1 - limit) / 2)
     forms = []
     if fit is not None and not is_random:
-        forms = [describe(fit, trial, model, spec) for trial in fit.best]
+        forms = [describe(fit, trial, n, line_of(trial, model, spec)) for trial in fit.best]
     faults = _faults(pred, labels, limit, is_chance=low <= limit and is_low)
     faults += _excluded(k, n, expect, fit)
-    if faults or (fit is not None and fit.is_better):
-        faults += forms
+    named = forms if faults or (fit is not None and fit.is_better) else []
+    cause = _cause(faults, fit if named else None)
     # A fault that no form explains.
-    if len(faults) == 1 and low <= limit:
+    if len(faults) == 1 and not named and low <= limit:
         faults[0] += NO_FORM
 
     summary = f"right on {k} of {n} clean inputs"
     passed: bool | None = True
     reason: str | None = None
     text = f"{summary}, and chance is {limit:.3f}"
-    if faults:
-        passed, text = False, f"{summary}: {'; or '.join(faults)}"
+    if cause is not None:
+        complaints = filter(None, ("; or ".join(faults), "; or ".join(named)))
+        passed, text = False, f"{summary}: {'; but '.join(complaints)}"
     elif forms:
         passed, reason = None, "more right answers in another form may be chance"
         text = f"{summary}; {TOO_FEW}, since {reason}: {'; or '.join(forms)}"
@@ -673,7 +676,7 @@ def judge(
         code=Code.CLEAN,
         passed=passed,
         text=text,
-        cause=f"on clean inputs {faults[-1]}" if faults else None,
+        cause=cause,
         reason=reason,
         figure=k / n,
         limit=limit,
@@ -694,17 +697,29 @@ def _excluded(k: int, n: int, expect: float | None, fit: Fit | None) -> list[str
     side = "less" if k / n < expect else "more"
     points = 100 * abs(k / n - expect)
     text = f"{100 * k / n:.1f} % is {points:.1f} points {side} than the {100 * expect:.1f} % stated"
-    trials = [] if fit is None else [*fit.best, *fit.trials]
+    # Better forms are named behind it, with the figures that they reach.
+    trials = [] if fit is None or fit.best else fit.trials
     near = [trial.title for trial in trials if _allows(trial.right, len(trial.pred), expect)]
     return [text + (f", which it reaches {' or '.join(dict.fromkeys(near[:2]))}" if near else "")]
 
 
-def describe(fit: Fit, trial: Trial, model: Model, spec: str) -> str:
-    """The evidence for a better form, and the line to type."""
-    return (
-        f"of {fit.n} samples it is right on {fit.base.right}, and on {trial.right} {trial.title}: "
-        f"{line_of(trial, model, spec)}"
-    )
+def describe(fit: Fit, trial: Trial, n: int, line: str) -> str:
+    """The evidence for a better form, and the line to type; `n` are the inputs of the check."""
+    evidence = f"it is right on {trial.right} {trial.title}: {line}"
+    if fit.n == n:
+        return evidence
+    # Forms are tried on a part of the inputs, which has a count of its own.
+    return f"of {fit.n} of them it is right on {fit.base.right}, and {evidence.removeprefix('it is right ')}"
+
+
+def _cause(faults: Sequence[str], fit: Fit | None) -> str | None:
+    """The fault as a short clause: in the best form of a fit if there is one; None without any."""
+    if fit is None:
+        return f"on clean inputs {faults[-1].partition(', ')[0]}" if faults else None
+    best = fit.best[0]
+    if len(best.title.split()) > MOST_TITLE_WORDS:
+        return "clean accuracy is higher when inputs or labels are prepared differently"
+    return f"of {fit.n} clean inputs {fit.base.right} are right, and {best.right} {best.title}"
 
 
 def _faults(pred: Array, labels: Array, limit: float, *, is_chance: bool) -> list[str]:

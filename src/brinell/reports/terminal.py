@@ -222,6 +222,8 @@ def _table_lines(table: Table, console: Console) -> Iterator[Text]:
     single = next((layout for layout in layouts if layout and len(layout.blocks) == 1), None)
     chosen = single or _shortest(short, console.width)
     yield from chosen.lines(console)
+    if table.caveat:
+        yield from Text(_plain(table.caveat), style="dim").wrap(console, console.width)
 
     if not chosen.grid.intervals and full.rows != short.rows:
         place = f"tables/{table.name}.csv" if table.name else "the page"

@@ -120,6 +120,8 @@ class Table:
     """Stem of its CSV file in tables/; empty for a table that is only shown."""
     text: str = ""
     """The content of the table and how to read it."""
+    caveat: str = ""
+    """The part of the text without which a column misleads: a terminal shows it too."""
     heat: bool = False
     """True if proportions are shaded: the smaller, the darker."""
     reverse: bool = False

@@ -193,6 +193,10 @@
     if (!/^brinell /.test(command.textContent) && command.nodeName === "CODE") continue;
     const copy = push("copy", "Copy");
     copy.setAttribute("aria-label", "Copy: " + command.textContent);
+    if (/\bFOLDER\b/.test(command.textContent)) {
+      copy.title = "FOLDER is the folder that holds this page";
+      command.title = copy.title;
+    }
     copy.addEventListener("click", () => {
       getSelection().selectAllChildren(command);
       const done = document.execCommand("copy");  // the newer way is refused on pages of a disk

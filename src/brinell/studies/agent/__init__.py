@@ -48,7 +48,8 @@ class TrainAgentRequest(BaseRequest):
     """The number of inputs, or all; those that the model gets wrong, or that meet the criterion,
     are left out. Default: the first 1000, or all if there are fewer."""
     minutes: float = Field(default=3.0, gt=0)
-    """The wall time of the training of the network, after the prior."""
+    """The wall time of the training of the network alone. Surrogates and probes before it, and the
+    choice and validation after it, take time that grows with the samples."""
     steps: int | None = Field(default=None, ge=0)
     """The steps of that training, in place of minutes: such a training is repeatable. 0 fits the
     prior alone."""

@@ -119,6 +119,12 @@ def _train(call: Call) -> Agent:
             "rlab, with its options"
         )
     attack = plugins.build("attack", name, {"steps": EPISODE_STEPS} | options)
+    if request.steps is None:
+        call.progress.note(
+            f"{option('minutes', f'{request.minutes:g}')} is for the training of the network alone; "
+            "the surrogates and probes before it, and the choice and validation after it, take "
+            f"time that grows with {option('samples')}"
+        )
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES, usual_method="first")
     dataset, device = plan.dataset, plan.device
     (model,) = plan.models.values()

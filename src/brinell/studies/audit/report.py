@@ -434,9 +434,10 @@ class AuditReport:
             else ""
         )
 
+        caveat = ""
         if model.quantised_robust_accuracy is not None:
-            text += (
-                " After rounding: no attack aimed at rounded inputs, so that it is no worst case."
+            caveat = (
+                "After rounding: no attack aimed at rounded inputs, so that it is no worst case."
             )
         folded = model.certified is None
 
@@ -445,7 +446,8 @@ class AuditReport:
             columns=list(columns),
             rows=rows,
             name="robust_accuracy",
-            text=text,
+            text=f"{text} {caveat}".strip(),
+            caveat=caveat,
             folded=folded,
             terminal=True,
         )

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
@@ -108,7 +109,7 @@ class ModelFit(Result):
     forms_tried: int
     """Number of forms tried; most of them on a part of the samples."""
     forms: list[FormRow]
-    """The forms that were tried on all samples, the best first."""
+    """The forms that were tried on all samples, those that are right most often first."""
 
 
 class DoctorResult(Result):
@@ -149,16 +150,7 @@ class DoctorResult(Result):
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The result line by line: of models and data, or of the installation."""
         for fit in self.fits:
-            yield f"{fit.model}: {fit.text}"
-            if fit.statement is not None:
-                yield sentence(fit.statement)
-            if fit.as_good:
-                yield f"Right as often, within 1 % of these samples: {' or '.join(fit.as_good)}."
-            yield ""
-            yield f"right of {fit.n}  form ({fit.forms_tried} tried)"
-            for row in fit.forms:
-                yield f"{row.right:>{len(f'right of {fit.n}')}}  {row.form}"
-            yield ""
+            yield from _lines_of(fit)
         if not self.fits:
             yield from self._installation()
 
@@ -197,6 +189,33 @@ class DoctorResult(Result):
         versions = ", ".join(f"{package.name} {package.version}" for package in brought)
         advice = versions if ready else f"pip install 'brinell[{extra}]'"
         return f"{'extra' if ready else 'missing':<9} {extra:<7} {purpose} ({advice})"
+
+
+def _lines_of(fit: ModelFit) -> Iterator[str]:
+    """The fit of a model: the answer, then the forms."""
+    yield from _wrapped(f"{fit.model}: {fit.text}")
+    if fit.statement is not None:
+        yield from _wrapped(sentence(fit.statement))
+    if fit.as_good:
+        forms = " or ".join(fit.as_good)
+        yield from _wrapped(f"Right as often, within 1 % of these samples: {forms}.")
+
+    yield ""
+    head = f"right of {fit.n}"
+    yield f"{head}  form ({fit.forms_tried} tried)"
+    for row in fit.forms:
+        yield f"{row.right:>{len(head)}}  {row.form}"
+    # The form of the first row may not be one that the answer names.
+    first = fit.forms[0]
+    if first.line and first.line not in fit.text:
+        yield from _wrapped(f"{first.form}: {first.line}")
+    yield ""
+
+
+def _wrapped(text: str) -> list[str]:
+    """The lines of a text at the width of the terminal, 80 where the output is piped."""
+    width = shutil.get_terminal_size((80, 24)).columns
+    return textwrap.wrap(text, max(width, 40), break_long_words=False, break_on_hyphens=False)
 
 
 def carry_out(call: Call) -> DoctorResult:
@@ -257,7 +276,7 @@ def find_fits(call: Call) -> list[ModelFit]:
         # The best forms in their own order, then the others by how often they are right. The form as
         # given is listed however bad it is.
         trials = [*shown.best, *(trial for trial in shown.trials if trial not in shown.best)]
-        trials = sorted(trials, key=lambda trial: (trial not in shown.best, -trial.right))
+        trials = sorted(trials, key=lambda trial: -trial.right)
         trials = [trial for trial in trials if trial is shown.base or trial.right >= least]
         rows = [
             FormRow(form=trial.title, right=trial.right, line=fit.line_of(trial, model, spec))
