@@ -708,7 +708,7 @@ def describe(fit: Fit, trial: Trial, n: int, line: str) -> str:
     evidence = f"it is right on {trial.right} {trial.title}: {line}"
     if fit.n == n:
         return evidence
-    # Forms are tried on a part of the inputs, which has a count of its own.
+    # Forms are tried on a part of the inputs, so both counts are given.
     return f"of {fit.n} of them it is right on {fit.base.right}, and {evidence.removeprefix('it is right ')}"
 
 

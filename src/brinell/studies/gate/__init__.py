@@ -1,7 +1,7 @@
 """Test the lower end of each interval against thresholds, or a run against a baseline.
 
 A missing figure fails, and so does a check that counts and was not made; a check that does not
-apply to the run is no condition. Intervals are exact here, and begin lower than those of an audit.
+apply to the run is left out. Intervals are exact here, and begin lower than those of an audit.
 With data and a model in place of a run it audits first. The exit code is 0 if the gate passes, 1 if
 it fails, and with --until-decided 4 if the samples or the minutes leave it open.
 """
