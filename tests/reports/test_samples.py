@@ -99,7 +99,7 @@ def test_answers_and_distances_are_those_of_the_closest_row(make):
 
 
 def test_shares_are_rounded_once(tmp_path, synthetic):
-    """Whole percent by the script of the page are those of the tables, which round the row's value."""
+    """Percents by the script of the page are those of the tables, which round the value of a row."""
     labels = np.arange(90) % 3
     rows = synthetic.records("net", labels, [0.1], np.full((2, 90), 0.05), classes=3)
     confidences = np.random.default_rng(0).random((3, 90)).astype(np.float32)

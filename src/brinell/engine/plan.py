@@ -169,7 +169,7 @@ class Plan:
         return max((stage.eot for stage in self.stages if not stage.waits), default=1)
 
     def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
-        """Largest number of forwards and backwards of a stage: all samples at all budgets above 0."""
+        """Largest number of forwards and backwards of a stage: all samples, all budgets above 0."""
         if stage.name in model.skipped or not len(self.levels):
             return 0, 0
         forwards, backwards = self.cost_once(model, stage)
