@@ -705,11 +705,11 @@ def _excluded(k: int, n: int, expect: float | None, fit: Fit | None) -> list[str
 
 def describe(fit: Fit, trial: Trial, n: int, line: str) -> str:
     """The evidence for a better form, and the line to type; `n` are the inputs of the check."""
-    evidence = f"it is right on {trial.right} {trial.title}: {line}"
+    evidence = f"on {trial.right} {trial.title}: {line}"
     if fit.n == n:
-        return evidence
+        return f"it is right {evidence}"
     # Forms are tried on a part of the inputs, so both counts are given.
-    return f"of {fit.n} of them it is right on {fit.base.right}, and {evidence.removeprefix('it is right ')}"
+    return f"of {fit.n} of them it is right on {fit.base.right}, and {evidence}"
 
 
 def _cause(faults: Sequence[str], fit: Fit | None) -> str | None:
