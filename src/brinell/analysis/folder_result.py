@@ -51,7 +51,7 @@ def _short(value: object) -> str:
 class ClaimingResult(Result):
     """Base of results of which a part is the word of whoever made the folder."""
 
-    words: ClassVar[frozenset[str]] = claimed_columns(Records) | {
+    claimed_names: ClassVar[frozenset[str]] = claimed_columns(Records) | {
         name.rpartition(".")[2] for name, _ in claims_in(RunManifest)
     }
     """Names of fields, at any depth, that no verification recomputes."""
@@ -66,7 +66,7 @@ class ClaimingResult(Result):
         """List the fields that nobody can prove."""
         if not isinstance(data, dict):
             return data
-        return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, prefix="")))}
+        return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.claimed_names, prefix="")))}
 
 
 def _claimed_fields(
@@ -79,5 +79,5 @@ def _claimed_fields(
             yield path
         else:
             for part in models_in(field.annotation):
-                names = getattr(part, "words", claimed_names)
+                names = getattr(part, "claimed_names", claimed_names)
                 yield from _claimed_fields(part, names, f"{path}.")

@@ -274,10 +274,13 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
     state = Relaxation(graph, ball)
     low, high = ball.box
     state.ranges.append((low, high))
+    # One rounding of the input is relative to its values; those of later nodes, to their products.
     state.largest.append(torch.maximum(low.abs(), high.abs()))
 
     box = {0}  # nodes whose values each depend on one value of the input
+    # Nodes that interval arithmetic bounds exactly; like `box` it is filled by `_extend_exact`.
     exact = {0} if ball.norm == "linf" else set[int]()
+    # The work that refining may still cost, input by input; `_refine` subtracts.
     products_left = torch.full((len(ball.x),), MOST_PRODUCTS, device=ball.x.device)
 
     # Node 0 is the input, whose range is the ball's box.

@@ -353,9 +353,10 @@ def check_margin(
 def judge_crossings(crossings: Crossings, description: str, *, is_first: bool) -> Finding:
     """The finding on these crossings; `description` says what lines they are on.
 
-    One jump fails: it is a property of its line. Steep lines fail by an exact test at each of
-    `NEAR`, of which each set of lines makes one; a first look passes without any. Scores that
-    change in steps, as those of trees, jump everywhere: nothing follows from it.
+    One jump fails: it is a property of its line. Steep lines fail by an exact test at each distance
+    of `NEAR`; the lines before the attacks and those after them (`SETS`) share the error rate. A
+    first look asks about fewer lines: it passes where no line is steep, and else decides nothing.
+    Scores that change in steps, as those of trees, jump everywhere: nothing follows from it.
     """
     jumps = crossings.jumps()
     n = len(crossings.before)

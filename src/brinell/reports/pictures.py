@@ -33,8 +33,8 @@ def amplification(delta: Array, span: float) -> int:
 
 
 def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
-    """One input with values from `low` to `high` as HTML, by its kind (signals that change:
-    `report.traces`).
+    """One input with values from `low` to `high` as HTML, by its kind (a signal
+    before and after a change: `reports.traces`).
 
     A PNG for an image (C, H, W), a film strip for a video (C, T, H, W), lines for a signal (C, T)
     or a vector (D,).

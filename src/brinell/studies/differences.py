@@ -264,8 +264,9 @@ def _compare_manifests(
     first = {key: value for key, value in read_json(recorded).items() if key != FILES}
     second = {key: value for key, value in read_json(repeated).items() if key != FILES}
     claims = comparison.claims
-    manifest = claims.manifest if name == MANIFEST else claims.types(second["verb"])
-    compare_json(name, first, second, comparison, manifest, folder=str(repetition))
+    # A manifest deeper in the folder is that of another study, whose type says what it may claim.
+    claiming_type = claims.manifest if name == MANIFEST else claims.types(second["verb"])
+    compare_json(name, first, second, comparison, claiming_type, folder=str(repetition))
 
 
 def compare_texts(folder: Path, anew: Path, comparison: FolderComparison) -> None:

@@ -97,7 +97,7 @@ class FolderResult(ReportedResult, ClaimingResult):
     """
 
     page = PAGE
-    words: ClassVar[frozenset[str]] = frozenset({"seconds"})
+    claimed_names: ClassVar[frozenset[str]] = frozenset({"seconds"})
     beside: ClassVar[tuple[str, ...]] = ()
     """Files of the folder that its manifest does not list: those that change after the folder is
     finished, such as answers of people, and those that follow from its records."""

@@ -1,5 +1,8 @@
-"""The command of a worker: the call of its driver, which runs until it serves
+"""The command of a worker: that of its driver, up to the point where the driver hands out tasks
 (`engine.executor`).
+
+A worker carries the same call out in a temporary folder, so that it opens what the driver opens. Where
+the driver would hand out tasks, it answers them.
 """
 
 import os

@@ -165,7 +165,7 @@ def _detection(call: Call, plan: Plan, folder: Path) -> Call:
 
 def _check_distances(call: Call, plan: Plan) -> None:
     """Refuse an epsilon study of other data or norms than the audit."""
-    study, manifest = Path(call.options.epsilon), _read_distances(call)
+    study, manifest = Path(call.options.epsilon), _trusted_manifest(call)
     if manifest["data"]["digest"] != plan.data_digest:
         raise RequestError(
             f"{study} was made from other data than {plan.dataset.name}: run brinell epsilon on "
@@ -182,7 +182,7 @@ def _check_distances(call: Call, plan: Plan) -> None:
 def _copy_distances(call: Call, folder: Path) -> None:
     """Copy the epsilon study into the folder of a finished audit."""
     study, copy = Path(call.options.epsilon), folder / DISTANCES
-    manifest = _read_distances(call)
+    manifest = _trusted_manifest(call)
     if copy.resolve() == study.resolve():
         return
 
@@ -199,8 +199,8 @@ def _copy_distances(call: Call, folder: Path) -> None:
         EPSILON.write_page(copy)
 
 
-def _read_distances(call: Call) -> dict[str, Any]:
-    """The manifest of the epsilon study, whose names may be used as the user's own."""
+def _trusted_manifest(call: Call) -> dict[str, Any]:
+    """The manifest of the epsilon study; refused if it came from elsewhere and is not trusted."""
     study = Path(call.options.epsilon)
     manifest: dict[str, Any] = EPSILON.layout.open(study)
     trust.check_manifest(study, manifest, call.trust)

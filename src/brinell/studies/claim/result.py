@@ -59,7 +59,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
     """What `brinell claim --json` prints."""
 
     page = PAGE
-    words: ClassVar[frozenset[str]] = frozenset({"date"})
+    claimed_names: ClassVar[frozenset[str]] = frozenset({"date"})
 
     folder: str
     request: ClaimRequest

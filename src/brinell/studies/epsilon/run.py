@@ -329,7 +329,9 @@ def write_means(plan: EpsilonPlan, names: Sequence[str]) -> None:
 
 
 def write_outlines(plan: EpsilonPlan) -> None:
-    """Write the first sample of each of the first classes, and its position."""
+    """Write the first sample of each of the first classes, and its position: the report draws the
+    outline of another class on it (`result._outlined`).
+    """
     _, first = np.unique(plan.points.labels, return_index=True)
     first = first[:MOST_CLASSES]
     x = plan.points.x[torch.from_numpy(first)].reshape(-1, *plan.dataset.domain.shape).numpy()

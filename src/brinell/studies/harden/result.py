@@ -184,7 +184,7 @@ class Unseen(Result):
 class HardenResult(FolderResult):
     """What `brinell harden --json` prints."""
 
-    words: ClassVar[frozenset[str]] = FolderResult.words | {"training", "events"}
+    claimed_names: ClassVar[frozenset[str]] = FolderResult.claimed_names | {"training", "events"}
     request: HardenRequest
     facts: HardenFacts
     events: list[str]
