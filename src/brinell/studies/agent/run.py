@@ -121,7 +121,7 @@ def _train(call: Call) -> Agent:
     attack = plugins.build("attack", name, {"steps": EPISODE_STEPS} | options)
     if request.steps is None:
         call.progress.note(
-            f"{option('minutes', f'{request.minutes:g}')} is for the training of the network alone; "
+            f"{option('minutes')} is for the training of the network alone; "
             "the surrogates and probes before it, and the choice and validation after it, take "
             f"time that grows with {option('samples')}"
         )

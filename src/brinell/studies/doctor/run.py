@@ -273,7 +273,7 @@ def find_fits(call: Call) -> list[ModelFit]:
         )
         # Forms that are right on less than half as many as the best say nothing.
         least = max(trial.right for trial in shown.trials) / 2
-        # The best forms in their own order, then the others by how often they are right. The form as
+        # Forms by how often they are right, of equal ones the best first. The form as
         # given is listed however bad it is.
         trials = [*shown.best, *(trial for trial in shown.trials if trial not in shown.best)]
         trials = sorted(trials, key=lambda trial: -trial.right)
