@@ -222,12 +222,10 @@ def usual_seconds(runs, tmp_path_factory):
 
 def _place(name, call, tmp_path_factory):
     """A fresh place for the results, where a call leaves any."""
-    name = f"result{'.safetensors' if name.startswith('train') else ''}"
-    return (
-        {"out": tmp_path_factory.mktemp("out") / name}
-        if "out" in inspect.signature(call).parameters
-        else {}
-    )
+    if "out" not in inspect.signature(call).parameters or name == "gate":  # it judges a run here
+        return {}
+    file = f"result{'.safetensors' if name.startswith('train') else ''}"
+    return {"out": tmp_path_factory.mktemp("out") / file}
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_what_is_done_is_kept(work, benchmark_set, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_sigkill(work, benchmark_set, tmp_path):
     out = tmp_path / "set"
-    assert run_in_process(benchmark_arguments(work, out), TEST_KILL_AT="70", TEST_CALLS="0") == -9
+    assert run_in_process(benchmark_arguments(work, out), TEST_KILL_AT="85", TEST_CALLS="0") == -9
     times = {path: path.stat().st_mtime_ns for path in (out / "data").glob("*")}
     assert times and not (out / "README.md").exists()
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 0

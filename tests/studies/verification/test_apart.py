@@ -17,8 +17,8 @@ from brinell.core.confinement import confine
 
 SAMPLES = 16
 TAMPERING = (
-    "differences.Comparison.note = lambda *given, **more: None",
-    "differences.Comparison.differences = property(lambda self: [], lambda self, value: None)",
+    "differences.FolderComparison.note = lambda *given, **more: None",
+    "differences.FolderComparison.differences = property(lambda self: [], lambda self, value: None)",
     "differences.compare_folders = lambda *given: None",
     "result.VerifyResult.status = property(lambda self: result.Status.PROVED)",
     "result.ENDINGS = dict.fromkeys(result.ENDINGS, (0, 'All holds'))",

@@ -34,6 +34,9 @@ def test_a_run_whose_waiting_stages_found_more_is_proved(tmp_path):
         model, data, eps="0.1,0.2", attack=attacks, out=tmp_path / "run"
     ).payload()
     assert "boundary-margin" in {warning["code"] for warning in figures["warnings"]}
-    assert figures["stages"][-1]["accuracy"] < figures["stages"][-2]["accuracy"]
+    assert (
+        figures["models"][0]["stages"][-1]["accuracy"]
+        < figures["models"][0]["stages"][-2]["accuracy"]
+    )
     result = brinell.verify(tmp_path / "run", model, data, replay=64)
     assert result.passed, result.problems
