@@ -407,7 +407,8 @@ class BoxPictures(Pictures):
         order = margin.argsort(kind="stable").argsort()
         allowed = ((self.aim == error) & (self.level <= level)) | (self.level == 0)
         index = np.flatnonzero(allowed)
-        # Picture by picture, the last key first: the most errors, the largest margin, the first row.
+        # Picture by picture, the last key first: the most errors, the largest margin, the first
+        # row.
         index = index[np.lexsort((index, -order[index], -counts[index], self.picture[index]))]
         _, first = np.unique(self.picture[index], return_index=True)
         return np.asarray(index[first])

@@ -60,8 +60,8 @@ class SmoothNoise:
 
         An input farther off than that hides from most of the noise on which side it lies.
         """
-        # Of noise as long as REACH the part along the normal is REACH / sqrt(weights) as a rule, and
-        # the last interval is at most half of it.
+        # Of noise as long as REACH the part along the normal is REACH / sqrt(weights) as a rule,
+        # and the last interval is at most half of it.
         needed = 1 + math.ceil(math.log2(math.sqrt(math.prod(self._weights)) / REACH))
         return min(BISECTIONS, needed)
 

@@ -283,8 +283,8 @@ class Deals:
         count = int(tile[-1]) + 1  # the last place lies in the last tile
 
         turns = rng.fold("turns").integers(len(shapes), count)
-        # (n, places): at each place the value of its tile's shape; all channels have the same shape,
-        # each with a sign of its own.
+        # (n, places): at each place the value of its tile's shape; all channels have the same
+        # shape, each with a sign of its own.
         turned = shapes[turns[:, tile], offset]
         signs = self._sign(rng.bits(self.channels, count))
         delta = torch.zeros(len(rng), self.channels, math.prod(self.grid), device=self._device)

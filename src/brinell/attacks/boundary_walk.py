@@ -229,8 +229,8 @@ class _BoundaryPoints:
             outside = torch.where(is_inside, outside, share)
             below = torch.where(is_inside, below, margin)
 
-            # Secants and halvings by turns; before both ends are known, far steps. A secant stops at
-            # nine tenths, as it shall end on the adversarial side.
+            # Secants and halvings by turns; before both ends are known, far steps. A secant stops
+            # at nine tenths, as it shall end on the adversarial side.
             part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if number % 2 else 0.5
             estimate = interior + (outside - interior) * part
             further = torch.minimum(2 * share, (2 + share) / 2)

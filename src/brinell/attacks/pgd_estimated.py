@@ -96,8 +96,8 @@ class PGDEstimated(EveryKind):
     ) -> Tensor:
         """(n, *shape): the mean over the pairs of the slope that the gradient does not explain."""
         shape = tuple(x.shape[1:])
-        # The size of a change by 1 in every value of the mask, at which a pair differs by sigma eps.
-        # Where the mask is empty, or the budget 0, it only must not divide by 0.
+        # The size of a change by 1 in every value of the mask, at which a pair differs by sigma
+        # eps. Where the mask is empty, or the budget 0, it only must not divide by 0.
         size = threat.distance.size(mask.to(x.dtype)).clamp_min(1e-12)
         length = (self.sigma * threat.eps / size).clamp_min(1e-12)
 

@@ -147,7 +147,8 @@ class SigmaZero(EveryKind):
             # How much the margin rises, by the linear model, with each place at its better bound.
             corner = torch.where(closest.grad > 0, high, low)
             gain = over_places(closest.grad * (corner - batch.x), threat)
-            # Changed places first, by turns with all: below 0 no unchanged one is among the largest.
+            # Changed places first, by turns with all: below 0 no unchanged one is among the
+            # largest.
             if turn % 2 == 0:
                 is_changed = over_places((closest.x - batch.x).abs(), threat) > 0
                 gain = torch.where(is_changed, gain, -1.0)

@@ -175,8 +175,8 @@ class Gather(_Move):
 
     @cached_property
     def roundings(self) -> tuple[int, int]:  # type: ignore[override]
-        # The adjoint adds up the coefficients of all places that a value goes to. Counted from 1, so
-        # that the -1 of padding comes first and is cut off.
+        # The adjoint adds up the coefficients of all places that a value goes to. Counted from 1,
+        # so that the -1 of padding comes first and is cut off.
         uses = torch.bincount(self.index.flatten() + 1)[1:]
         return 0, int(uses.max()) if len(uses) else 0
 

@@ -251,8 +251,8 @@ def _softmax_of(trace: GraphRecorder, node: int, axis: int) -> int:
     """
     shape = trace.shape(node)
     count = shape[axis]
-    # One value for each pair: where i is the place along the axis and j that along the new last one,
-    # `columns` holds x_i and `rows` x_j.
+    # One value for each pair: where i is the place along the axis and j that along the new last
+    # one, `columns` holds x_i and `rows` x_j.
     wide = (*shape, count)
     columns = trace.indexed(node, lambda x: x.unsqueeze(-1).expand(len(x), *wide), wide)
     rows = trace.indexed(

@@ -61,8 +61,8 @@ def run_supervised(work: Callable[[], int], fallback: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
 
-    # Signals that whoever started us ignores stay ignored. None may arrive before its handler is set,
-    # so all are blocked until then.
+    # Signals that whoever started us ignores stay ignored. None may arrive before its handler is
+    # set, so all are blocked until then.
     signals = [
         number for number in FORWARDED if signal.getsignal(number) not in (signal.SIG_IGN, None)
     ]

@@ -49,8 +49,8 @@ class Background(Checked):
             """(n,): share of the values that differ slightly from the background."""
             away = (x - background).abs()
             changed = ((away > rounding) & (away < self.tolerance * span)).to(x.dtype)
-            # The count is flat, so that its gradient is that of how far the counted values are away;
-            # what is added and taken off again changes no value.
+            # The count is flat, so that its gradient is that of how far the counted values are
+            # away; what is added and taken off again changes no value.
             slope = changed * away / (self.tolerance * span)
             return (changed.detach() + slope - slope.detach()).flatten(1).mean(1)
 

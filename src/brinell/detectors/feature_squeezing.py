@@ -75,8 +75,8 @@ def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
             predicted = torch.cat([ask(model, part).argmax(1) for part in parts])
         return float((predicted == labels).float().mean())
 
-    # Fewer bits squeeze more; accuracy falls with them, so the first that suffices is taken, and MOST
-    # without a try if none does.
+    # Fewer bits squeeze more; accuracy falls with them, so the first that suffices is taken, and
+    # MOST without a try if none does.
     clean = right(None)
     return next((bits for bits in range(1, MOST) if right(bits) >= clean - COST), MOST)
 

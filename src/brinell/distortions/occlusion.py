@@ -30,7 +30,8 @@ class Occlusion(Scaled):
         """`x` (n, C, ..., *frame) behind boxes that cover this share (n,) of a frame in all."""
         sides = frame(x)
         numbers = rng.uniform(BOXES, 4)
-        # For each box its middle (two numbers, of which a signal takes one), its form and its shade.
+        # For each box its middle (two numbers, of which a signal takes one), its form and its
+        # shade.
         aspect = torch.ones_like(numbers[..., 2])
         if len(sides) == 2:
             aspect = ASPECT ** (numbers[..., 2] - 0.5)

@@ -262,8 +262,8 @@ class BatchAttack:
             strongest=True,
         )
 
-        # A robust sample shows its input of the largest margin; a broken one its closest adversarial
-        # input, unless the worst case is asked for.
+        # A robust sample shows its input of the largest margin; a broken one its closest
+        # adversarial input, unless the worst case is asked for.
         improved = ledger.best.margin > result["margin"][rows]
         fooled = improved & (ledger.best.margin > 0) if worst else ledger.fooled
         result["x_adv"][rows[improved]] = ledger.best.strongest[improved]

@@ -169,7 +169,8 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     stepped = torch.zeros_like(low, dtype=torch.bool)
 
     for turn in range(TURNS):
-        # How far the class of the start leads before the boundary, and lags behind it: both positive.
+        # How far the class of the start leads before the boundary, and lags behind it: both
+        # positive.
         gaps = torch.stack([_lead_of(before, classes), -_lead_of(after, classes)], 1)
         rows = ((high - low > NARROW) & (gaps > CLOSE * scale).any(1)).nonzero()[:, 0]
         if not len(rows):
@@ -196,8 +197,8 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     near = flat_lead[:, None].repeat(1, len(NEAR))
     is_steep = torch.ones_like(stepped)
     for place, distance in enumerate(NEAR):
-        # A lead that has fallen stays low on the rest of the way, so only lines that are steep up to
-        # here are asked; until a nearer point is, its answer stands for those too.
+        # A lead that has fallen stays low on the rest of the way, so only lines that are steep up
+        # to here are asked; until a nearer point is, its answer stands for those too.
         rows = (is_steep & (flat > (1 - distance) * low)).nonzero()[:, 0]
         if len(rows):
             logits = oracle.scores(lines.ids[rows], lines.at((1 - distance) * low[rows], rows))

@@ -90,7 +90,8 @@ def kind_of_answers(context: CheckContext) -> Finding:
     finding = answers.check_answer_kind(context.first[0], context.model)
     if finding.figure is None:
         return finding  # the answers lie on no grid
-    # Answers to inputs on a grid may lie on one without being rounded, as those of whole weights do.
+    # Answers to inputs on a grid may lie on one without being rounded, as those of whole weights
+    # do.
     low, high = context.domain.bounds(context.batch.x)
     noise = context.rng.fold("off the grid").uniform(*context.domain.shape).sub_(0.5)
     points = context.domain.clamp(context.batch.x + OFF_GRID * (high - low) * noise)
@@ -186,8 +187,8 @@ def misleading_gradients(context: CheckContext) -> Finding:
 def gradient_mismatch(context: CheckContext) -> Finding:
     """The gradient matches finite differences of the answers, in all its parts."""
     _require_gradient(context)
-    # A context with a `whole` is a first look at some of its samples; one with a `few` is the second
-    # look, at all of them.
+    # A context with a `whole` is a first look at some of its samples; one with a `few` is the
+    # second look, at all of them.
     n = len(context.batch)
     check = gradient_check.GradientCheck(context, context.oracle, context.margin.grad)
     if context.whole is None and context.few is not None and context.ends is None:

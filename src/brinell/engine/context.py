@@ -151,8 +151,8 @@ class CheckContext:
             climbs_margins=self.climbs_margins,
             whole=self,
         )
-        # Answers that exist already cost no further query: a cached property that was read is in the
-        # object's dictionary.
+        # Answers that exist already cost no further query: a cached property that was read is in
+        # the object's dictionary.
         if "first" in vars(self):
             few.first = self.first[0][rows], self.first[1]
         return few

@@ -158,8 +158,8 @@ class Fit:
 
     def as_good(self) -> list[Trial]:
         """The other forms that are as good as the given one; none if another is better."""
-        # Half of the gain that counts, or one sample, makes no difference; the first trial is the given
-        # form.
+        # Half of the gain that counts, or one sample, makes no difference; the first trial is the
+        # given form.
         least = self.base.right - max(1, LEAST_GAIN * self.n / 2)
         return [trial for trial in self.trials[1:] if not self.best and trial.right >= least]
 
@@ -512,8 +512,8 @@ def _options(affine: Affine, model: Model, spec: str) -> str:
         parts = [f"{key}={'+'.join(f'{v:g}' for v in values)}" for key, values in numbers.items()]
         parts += ["bgr=true"] if affine.reverse else []
         return f"write {'&'.join(parts)} in the model's options"
-    # Other specs have no such options; an object has those of the call from Python, with the axis of
-    # channels counted from the end.
+    # Other specs have no such options; an object has those of the call from Python, with the axis
+    # of channels counted from the end.
     if spec:
         return ""
     texts = {key: values if len(values) > 1 else values[0] for key, values in numbers.items()}

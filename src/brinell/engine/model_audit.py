@@ -193,9 +193,9 @@ class ModelAudit:
         if len(fooled):
             self.checks.conditions.add("suspected")
 
-        # How near other attacks must come, so that the probe is not ahead of them on a sample: leads
-        # are negative short of the boundary, so less is farther from it. Where they came as near
-        # before, and where the probe did not attack, there is nothing to compare.
+        # How near other attacks must come, so that the probe is not ahead of them on a sample:
+        # leads are negative short of the boundary, so less is farther from it. Where they came as
+        # near before, and where the probe did not attack, there is nothing to compare.
         reach = state.last - AHEAD * state.clean_margin
         reach[fooled] = np.inf
         compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)

@@ -294,8 +294,8 @@ class ModelChecks:
         robust in the end.
         """
         robust = self._robust(state, len(self.plan.ids))
-        # A check that failed stays failed, and one that could not be made cannot be made now, unless
-        # only samples were missing.
+        # A check that failed stays failed, and one that could not be made cannot be made now,
+        # unless only samples were missing.
         before = self._known.get(Code.BOUNDARY, {})
         decided = before.get("passed") is not True and before.get("reason") != TOO_FEW
         if decided or not len(robust):

@@ -99,8 +99,8 @@ def _probe_steps(
     ascended = domain.clamp(x + _scale_step(feasible, length, distance))
     displaced = domain.clamp(x + _scale_step(way, length, distance))
 
-    # How far the margin, which is negative until the model is fooled, rises: by the gradient, by the
-    # model, and by the model at random.
+    # How far the margin, which is negative until the model is fooled, rises: by the gradient, by
+    # the model, and by the model at random.
     margin = losses.margin(logits, y)
     promised = ((ascended - x) * feasible).flatten(1).sum(1)
     rise = losses.margin(context.oracle.scores(batch.ids, ascended), y) - margin

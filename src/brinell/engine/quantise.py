@@ -63,8 +63,8 @@ def _move_fewest_inward(
     """`rounded` with the fewest values of `inward` that bring it within the limit, by bisection;
     with all if no number does.
     """
-    # The place of each value in the order of what its move costs: values near the middle between two
-    # levels come first, and those that do not move last.
+    # The place of each value in the order of what its move costs: values near the middle between
+    # two levels come first, and those that do not move last.
     cost = torch.where(away, (inward - x).abs() - (rounded - x).abs(), torch.inf).flatten(1)
     rank = cost.argsort(stable=True, dim=1).argsort(dim=1).reshape(x.shape)
 

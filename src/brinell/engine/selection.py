@@ -78,8 +78,8 @@ def stratified_order(labels: Array, draw: Array) -> Array:
     """
     by_class = np.lexsort((draw, labels))
     _, first, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
-    # How many of its class come before each sample; as a share of the class, so that in every prefix
-    # large classes have more samples than small ones.
+    # How many of its class come before each sample; as a share of the class, so that in every
+    # prefix large classes have more samples than small ones.
     turn = np.arange(len(labels)) - np.repeat(first, counts)
     place = np.empty(len(labels))
     place[by_class] = turn / np.repeat(counts, counts)

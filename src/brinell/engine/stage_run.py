@@ -217,8 +217,8 @@ class StageRun:
             elif self._is_shared:
                 # Smaller groups, so that every worker has one.
                 size = min(size, max(SMALLEST, math.ceil(len(samples) / self._spread)))
-            # With workers a group that is not full is cut while fewer than two are under way, so that
-            # none is idle.
+            # With workers a group that is not full is cut while fewer than two are under way, so
+            # that none is idle.
             self.queue = GroupQueue(samples, self.queue.broken, size, min(2, self._spread))
             yield from self._attack_wave()
             if self.is_cut:
@@ -298,8 +298,8 @@ class StageRun:
             return
         smallest = np.searchsorted(levels, np.ma.getdata(records.broken))
         broken = np.where(has_broken(records), smallest, len(levels))
-        # Below level 0 there is no budget; an attack that failed is not repeated at a smaller budget;
-        # and a minimal attack finds the smallest at once.
+        # Below level 0 there is no budget; an attack that failed is not repeated at a smaller
+        # budget; and a minimal attack finds the smallest at once.
         is_minimal = self._stage.attack.family == "minimal"
         group.answer = broken, (broken == 0) | (broken == len(levels)) | is_minimal
 

@@ -133,7 +133,8 @@ def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
         turned = turns.T @ values
         for noise in NOISES:
             spread = roots.clamp_min(0) + noise
-            # Twice the logarithm, but for constants, at the scale of the answers that makes it largest.
+            # Twice the logarithm, but for constants, at the scale of the answers that makes it
+            # largest.
             likelihood = -len(values) * (turned.square() / spread).mean().log() - spread.log().sum()
             if likelihood > best:
                 best = float(likelihood)

@@ -187,7 +187,8 @@ class _Rows:
 
     def _rules_of_attack(self) -> dict[str, Array]:
         """Rules about what an attack did to the sample of a row."""
-        # Infinite where nothing was attacked or broken, so that comparisons hold without exceptions.
+        # Infinite where nothing was attacked or broken, so that comparisons hold without
+        # exceptions.
         column, present, broken = self.column, self.present, self.broken
         attacked = present["attacked"]
         attacked_at = np.where(attacked, column["attacked"], np.inf)

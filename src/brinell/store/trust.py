@@ -111,7 +111,8 @@ def check_settings(file: Path, trust: Path | str | None, resumed: Path | None = 
 
 def check_directory(folder: Path, text: str, origin: Path) -> None:
     """Refuse a folder in whose request relative names mean files of another directory."""
-    # Texts between separators may be no paths at all: only those that exist there are meant as such.
+    # Texts between separators may be no paths at all: only those that exist there are meant as
+    # such.
     names = (part for part in SEPARATORS.split(text) if part and not os.path.isabs(part))
     if origin != Path.cwd() and any(os.path.exists(origin / name) for name in names):
         raise RequestError(

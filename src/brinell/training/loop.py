@@ -335,8 +335,8 @@ class Loop:
             if samples is self.samples:
                 x = augment(samples.load(sample_rows), self.settings.augment, self.rng)
             else:
-                # A defence's own data are not augmented, and are drawn at random, since epochs count
-                # the training samples. The ids of the batch only number its rows.
+                # A defence's own data are not augmented, and are drawn at random, since epochs
+                # count the training samples. The ids of the batch only number its rows.
                 count = share.stop - share.start
                 sample_rows = torch.randint(
                     len(samples), (count,), generator=self.rng, device=self.device

@@ -275,7 +275,8 @@ def _search(
                 queries=None,
                 seed=number,
             )
-            # The coordinates of the centre, 0.5, are the budgets as well: they reach all of the cube.
+            # The coordinates of the centre, 0.5, are the budgets as well: they reach all of the
+            # cube.
             with model_session(model):
                 points = attack.run((stage,), eps=start[:, 0], targeted=None, worst=True)["x_adv"]
         example, slack = model.check(points)

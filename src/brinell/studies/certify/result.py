@@ -204,8 +204,8 @@ class CertifyResult(FolderResult, Band):
         if self.robust:
             tools = [f"{name} {count:,}" for name, count in self.closed.items() if TOOL in name]
             steps = {name: count for name, count in self.closed.items() if TOOL not in name}
-            # The first entry is the clean answer. A pair that outside verifiers alone closed is still
-            # one of nothing, and the text counts it a second time.
+            # The first entry is the clean answer. A pair that outside verifiers alone closed is
+            # still one of nothing, and the text counts it a second time.
             closed = {**steps, "nothing": sum(rate.k for rate in self.open[1:])}
             total = max(1, sum(closed.values()))
 

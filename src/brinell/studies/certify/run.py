@@ -318,8 +318,8 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
         {str(ids[k]): x for k, x in sorted(attacked.examples.items())},
     )
 
-    # A column for each budget by its position, after that of the clean input, -1. What holds for the
-    # whole sample comes last, since it overrules the rest.
+    # A column for each budget by its position, after that of the clean input, -1. What holds for
+    # the whole sample comes last, since it overrules the rest.
     positions, proven = np.arange(-1, len(plan.levels)), proofs.level.numpy()
     outcome = np.where(positions >= attacked.first[:, None], BROKEN, OPEN).astype(object)
     outcome[positions <= proven[:, None]] = CERTIFIED

@@ -115,7 +115,8 @@ def classes_of(
     rating = raters(common.states[:, :, 1 + position])
     clean = common.states[rating, :, 0] == RIGHT
     robust = common.states[rating, :, 1 + position] == RIGHT
-    # The models that lose each sample. Counts are whole numbers, so that classes with equal drops tie.
+    # The models that lose each sample. Counts are whole numbers, so that classes with equal drops
+    # tie.
     lost = (clean & ~robust).sum(0)
     k = len(rating)
     ranked = [

@@ -588,7 +588,8 @@ def _faithful_p_values(rows: ExplainRows, names: list[str]) -> dict[str, float]:
             mean_difference(_gains(rows, name) - _gains(rows, control), groups)
             for control in controls
         ]
-        # Above both controls: of the two tests the worse one counts, and a gap below 0 proves nothing.
+        # Above both controls: of the two tests the worse one counts, and a gap below 0 proves
+        # nothing.
         if None not in gaps:
             p_values[name] = max(
                 gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps

@@ -78,7 +78,8 @@ def samples_block(
             "eps": [facts.eps_text],
             "distance": distance(norm),
             "none": "The folder keeps no input of it.",
-            # The picture on a card, by its place: signals have one, others the example as the third.
+            # The picture on a card, by its place: signals have one, others the example as the
+            # third.
             "card": 0 if kind == "signal" else 2,
             "columns": ROWS,
             "rows": rows,

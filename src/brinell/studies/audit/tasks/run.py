@@ -289,7 +289,8 @@ class _Search:
             strongest=True,
         )
 
-        # The rows are of the strongest inputs of this attack, and `best` holds those of all attacks.
+        # The rows are of the strongest inputs of this attack, and `best` holds those of all
+        # attacks.
         margin, found = ledger.best.margin, ledger.strongest
         seconds = (time.perf_counter() - begin) / n
         answers = self.task.ask(found, plan.batch_size)
