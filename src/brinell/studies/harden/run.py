@@ -207,8 +207,8 @@ def _check_options(request: HardenRequest, call: Call, train: Dataset) -> None:
 
 def _training_budget(request: HardenRequest, dataset: Dataset, distance: Distance) -> Budgets:
     """The budget that is trained for; by default the end of the usual range."""
-    usual_range = usual_eps(dataset.domain, distance.name)  # as first:last:number
-    eps = parse_eps(request.eps or usual_range.split(":")[1])
+    # The last of the usual budgets, which are written as first:last:number; some data have none.
+    eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(
             f"eps {request.eps!r} is not a single budget above 0: give the "
