@@ -443,7 +443,8 @@ def table_forms(domain: Domain, x: Tensor) -> Iterator[InputForm]:
         # The model turns its inputs into the units of the table first (`Domain.in_units`).
         return (values - zero) / width
 
-    mean, std = x.mean(0), x.std(0).clamp_min(1e-8)
+    mean = x.mean(0)
+    std = x.std(0, correction=0).clamp_min(1e-8)  # defined for a single sample, too
     code = "(x - mean) / std, with mean and std of the columns of the training data"
     title = "standardised column by column"
     yield InputForm((FormStep(title, code, lambda x: undone((x - mean) / std)),))
