@@ -45,6 +45,7 @@ def rows_within(run, ids):
     }
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_first_look_that_decides_and_its_rows_are_a_prefix(whole, tmp_path):
     """Thresholds at random: outcome, exit code, number of samples and rows follow from the rows of
     the whole run.
