@@ -1,3 +1,3 @@
 """The version of this package."""
 
-VERSION = "0.1.0.dev0"
+VERSION = "0.1.0"
