@@ -25,7 +25,7 @@ GENERATED = (
     "reference/benchmark-sets.md",
 )
 """Pages that `make docs` writes whole."""
-PAGES, WORDS, DESIGN_WORDS, CHANGELOG_WORDS = 44, 56_500, 12_700, 1_250
+PAGES, WORDS, DESIGN_WORDS, CHANGELOG_WORDS = 44, 56_700, 12_700, 1_250
 """At most: pages in docs that people write, words in them and beside them, in design notes, and
 in the changelog."""
 CONSTRAINTS = (

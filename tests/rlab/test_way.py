@@ -99,8 +99,11 @@ def test_no_query_is_asked_for_it(monkeypatch):
 def test_thinning_keeps_ends_and_totals(length):
     rng = torch.Generator().manual_seed(length)
     steps = torch.rand(length, len(WAY), generator=rng)
+    steps[:, 0] = torch.arange(length)
     steps[:, 4:] = torch.randint(0, 5, (length, 2), generator=rng).float()
-    rows = thinned(steps)
+    success = length // 2
+    rows = thinned(steps, success)
+    assert length < 2 or success in rows[:, 0], "the first success stays"
     assert len(rows) <= min(length, LENGTH) and (length > LENGTH or len(rows) == length)
     if length:
         assert rows[0].equal(steps[0]) and rows[-1, :4].equal(steps[-1, :4])

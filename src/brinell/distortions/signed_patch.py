@@ -27,6 +27,8 @@ class SignedPatch(Checked):
     factor: Positive = 1.0
     """Multiplies the constant."""
 
+    constant: ClassVar[bool] = True
+    """All values of a channel are moved by one constant, but for the bounds."""
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     scale: ClassVar[Scale] = Scale(
         small=(0.033, 0.051, 0.076, 0.11, 0.17), large=(0.036, 0.058, 0.093, 0.15, 0.24)

@@ -428,6 +428,14 @@ class DistortedInputs:
         """(m, *shape): whole distorted inputs of slots (m,) and variants (m,)."""
         return self._values[rows, variants].view(len(rows), *self.domain.shape)
 
+    def all_values(self, rows: Tensor) -> Tensor:
+        """(m, columns, values): those of slots (m,), the clean input last."""
+        return self._values[rows]
+
+    def put_values(self, rows: Tensor, values: Tensor) -> None:
+        """Put what `all_values` gives of other inputs into slots (m,)."""
+        self._values[rows] = values
+
     def render(self, rows: Tensor, variant: Tensor, grid: PatchGrid) -> Tensor:
         """(m, *shape): the inputs of assignments (m, patches) to the samples in slots (m,)."""
         covers = covers_on(grid, rows.device)

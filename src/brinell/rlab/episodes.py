@@ -117,6 +117,13 @@ SHORTEST = 0.02
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule
 (Andriushchenko et al. 2020)."""
+FIRST = 8
+"""Answers of an episode without a budget by which the length of the gradient is known."""
+START = 1 / 400
+"""Distance of the inputs that they are about, as a share of the largest one within the bounds: an
+L2 of 1 for a photograph."""
+WIDENING = 3
+"""The power of time by which the bounds open afterwards: slowly, as long as little is known."""
 SHRINK = 0.95
 """From the distance of one success to the one within which the next is looked for."""
 IDLE = 4
@@ -149,6 +156,13 @@ class Rules(Checked):
     steps that are left, as long as a quarter of all steps brings one."""
     reward: Literal["margin", "dilution"] = "margin"
     """The reward of a step: the rise of the margin, or as in the papers the dilution per L2."""
+
+    def widening(self, age: Tensor) -> Tensor:
+        """(n,): how far episodes without a budget have opened the bounds after `age` (n,) steps.
+
+        It is 0 at first and 1, for the whole of the bounds, after half of the steps.
+        """
+        return (2 * age / self.steps).clamp_max(1) ** WIDENING
 
     def remainder(self, age: Tensor) -> Tensor:
         """(n,): queries that may follow a success in the step after `age` (n,) ones.

@@ -30,6 +30,9 @@ Deviations from the papers:
   strongest variants that the budget allows; after that two measures take turns: a large step that
   is kept whatever it brings, and a restart from the clean input towards another of the classes that
   came nearest.
+- Without a budget, an episode that is to come close searches where the linear model holds: the
+  first queries are near the clean input, the next within the distance at which as many answers let
+  expect the boundary, and from then on within a radius that grows until the first success.
 - With `Placement.learned` a patch may get content along the expected gradient, in which every value
   has a separate strength. A clean input is moved along the surrogates' gradients for some steps,
   and the result is the next query. Later proposals change no patch that stands.
@@ -49,9 +52,11 @@ from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, extent
+from brinell.distances.l2 import L2
 from brinell.rlab.distort import (
     CLEAN,
     DRAW_STREAM,
+    EXTENT,
     DistortedInputs,
     pair_numbers,
     pair_options,
@@ -61,8 +66,10 @@ from brinell.rlab.episodes import (
     ADD,
     CLOSER,
     DISTORTION,
+    FIRST,
     REMOVE,
     SHRINK,
+    START,
     Action,
     Counts,
     EpisodeOutcomes,
@@ -79,12 +86,21 @@ from brinell.rlab.episodes import (
     rise_of_margin,
 )
 from brinell.rlab.prior import Prior, describe, to_places
+from brinell.rlab.projection import Projection
 from brinell.rlab.refine import CleanUp, clean_up
-from brinell.rlab.sensitivity import TRUST, Posterior, Predictions, class_weights, looked_at
+from brinell.rlab.sensitivity import (
+    TRUST,
+    Posterior,
+    Predictions,
+    class_weights,
+    kept_answers,
+    looked_at,
+)
 from brinell.rlab.way import Ways
 
 MEMORY = 2**30
-"""Bytes of distorted inputs that are held; fewer slots run where they would take more."""
+"""Bytes of distorted inputs and answers that are held; fewer slots run where they would take
+more."""
 WINDOW = 2
 """Spans of patience over which a gain is measured."""
 LITTLE = 0.1
@@ -132,7 +148,7 @@ def run_episodes(
     outcomes.closest.copy_(outcomes.variant)
     successes = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
     if clean is None or not len(successes):
-        return outcomes._replace(way=ways.table())
+        return outcomes._replace(way=ways.table(1 + outcomes.steps))
     for rows in torch.split(successes, slots):
         variant, strength, closest = clean_up(
             oracle,
@@ -148,7 +164,7 @@ def run_episodes(
         outcomes.variant[rows] = variant
         outcomes.strength[rows] = strength
         outcomes.closest[rows] = closest
-    return outcomes._replace(way=ways.table())
+    return outcomes._replace(way=ways.table(1 + outcomes.steps))
 
 
 def act(policy: Policy, observation: Observation, rng: Streams, rows: Tensor) -> Action:
@@ -194,9 +210,12 @@ class PatchSearch:
             )
 
         # All variants of a slot's sample are kept: making them anew at each step would take longer
-        # than the model.
-        size = len(variants) * batch.x[0].numel() * batch.x.element_size()
-        n = min(placement.slots, len(batch), max(1, MEMORY // max(1, size)))
+        # than the model. So are the answers about it.
+        self._projection = Projection.of(grid, variants, learned=placement.learned)
+        lattice = self._projection.lattice
+        values = lattice.channels * lattice.places
+        held = len(variants) * batch.x[0].numel() + kept_answers(values) * values
+        n = min(placement.slots, len(batch), max(1, MEMORY // (held * batch.x.element_size())))
 
         self._oracle = oracle
         self._batch = batch
@@ -210,21 +229,32 @@ class PatchSearch:
         self._learned = placement.learned
         self.inputs = DistortedInputs(n, threat.domain, variants, device, learned=self._learned)
         self._prior = (placement.prior or Prior()).to(device)
+        # The linear model: its values, the variants as it sees them, and what it has learned.
+        self._projected = self._projection.inputs(self.inputs)
         self.posterior = Posterior(
             n,
             grid.channels,
-            grid.places,
+            lattice.places,
             covariance=self._prior.covariance_for(grid.channels),
             surrogates=oracle.surrogates,
             device=device,
         )
         self._predictions = Predictions(
-            self.inputs, grid, self.posterior, threat.distance, self.rules.temperature
+            self._projected,
+            lattice,
+            self.posterior,
+            threat.distance,
+            self.rules.temperature,
+            self._projection.most,
         )
         # By variant the number of its distortion and severity, which a policy may name.
         self._pairs = pair_numbers(variants, device)
         self._options = pair_options(variants)
         self._wholes = wholes(variants)
+        self._reach = extent(threat.distance, threat.domain)
+        self._is_free = threat.eps >= EXTENT * self._reach
+        # Without a refinement the first success is all that counts, however far away.
+        self._widens = self.rules.refine != 0 and bool(self._is_free.any())
         self._chooses_targets = any_class_counts(threat.criterion) and oracle.classes > 2
         self._cycle = cycle
         self._maps = maps
@@ -318,11 +348,12 @@ class PatchSearch:
             tries=0,
         )
         self.inputs.put(rows, x, rng.fold(DRAW_STREAM), self._threat.select(sample))
+        self._projection.copy(rows, self.inputs, self._projected)
 
         content = describe(x, self.grid)
         energy = self._prior.energies(content)
         self.slots.put(rows, content=content, energy=energy, streams=rng.fold("steps").keys)
-        self.posterior.forget(rows, to_places(energy, self.grid))
+        self.posterior.forget(rows, to_places(energy, self._projection.lattice))
         # Where `refine` is None the number follows from the age of the first success.
         self.counts.begin(host[alive], self.rules.refine or 0)
         return alive
@@ -339,8 +370,10 @@ class PatchSearch:
         rows = self.rows
         if not len(rows):
             return StepResult(self._observation(), reward, terminated, truncated)
-        current = self.slots.take(rows)
         count = self.counts.take(self._host)
+        if self._widens:
+            self._widen(count)
+        current = self.slots.take(rows)
 
         # Propose: of the patches that the policy names those of the best predictions, and what is
         # cleared.
@@ -364,8 +397,9 @@ class PatchSearch:
         learned = queried & (count.fresh == 0)
         if bool(learned.any()):
             index = self._on(learned.nonzero()[:, 0])
-            change = (x - current.x).view(len(x), self.grid.channels, self.grid.places)
-            self.posterior.update(rows[index], change[index], (margin - current.margin)[index])
+            change = self._projection.project((x - current.x)[index])
+            change = change.view(len(index), self.grid.channels, -1)
+            self.posterior.update(rows[index], change, (margin - current.margin)[index])
         gain = rise_of_margin(current, margin)
         if self.rules.reward == "dilution":
             y = self._batch.y[current.sample]
@@ -402,6 +436,25 @@ class PatchSearch:
             truncated[rows] = finished & ~successes
             self._end(over)
         return StepResult(self._observation(), reward, terminated, truncated)
+
+    def _widen(self, count: Counts) -> None:
+        """Set the radii of episodes without a budget that are to come close, until they succeed.
+
+        A linear model of d values that t answers tell of finds the boundary at sqrt(d / t) times
+        its distance, which is the missing margin over the length of the gradient.
+        """
+        rows = self.rows
+        is_looking = self._is_free[self.slots.sample[rows]] & self._on(count.refining == 0)
+        # In L2; of another distance it is the same share of the largest one.
+        values = self.posterior.mean[0].numel()
+        answers = self._on(count.asked.clamp(FIRST, values))
+        gradient = self.posterior.unit[rows] * answers.sqrt()
+        near = -self.slots.start[rows] / gradient.clamp_min(1e-30)
+        share = (near / extent(L2(), self._threat.domain)).clamp_max(1)
+        share = share ** self._on(1 - self.rules.widening(count.age))
+
+        radius = self._reach * torch.where(self._on(count.asked < FIRST), START, share)
+        self.slots.put(rows, radius=torch.where(is_looking, radius, self.slots.radius[rows]))
 
     def _on(self, flags: Tensor) -> Tensor:
         """A tensor of the host on the device, without waiting for it."""
@@ -475,6 +528,7 @@ class PatchSearch:
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
         size = min(self.rules.offers, len(self.inputs.variants))
         proposed = self.inputs.proposed
+        full = self._projection.project(current.full)
         for width in sorted(set(widths.tolist()) - {0}):
             index = self._on((widths == width).nonzero()[:, 0])
             streams = Streams(current.streams[index])
@@ -490,7 +544,7 @@ class PatchSearch:
             chance = streams.fold("variants").normal(width, offers.shape[1])
             chosen, score = self._predictions.choose(
                 self.rows[index],
-                current.full[index],
+                full[index],
                 current.radius[index],
                 current.visits[index],
                 patches[index, :width],
@@ -686,9 +740,9 @@ class PatchSearch:
             )
         outcomes.variant[sample] = variant.to(torch.int16)
         outcomes.eps[sample] = torch.minimum(size, current.radius)
-        contribution = self._predictions.standing(rows, current.full, current.radius)[0]
+        contribution = self._standing(rows, current)[0]
         outcomes.value[sample] = contribution / current.start.abs().clamp_min(1e-6)[:, None]
-        outcomes.slope[sample] = self.posterior.mean[rows]
+        outcomes.slope[sample] = self._projection.spread(self.posterior.mean[rows])
 
         if self.rules.refine is None:
             self.counts.put(host, left=self.rules.remainder(self.counts.age[host]))
@@ -786,12 +840,21 @@ class PatchSearch:
             Streams(current.streams),
         )
         slopes = self._oracle.slopes(self._batch.ids[current.sample], current.x, weights)
-        slopes = slopes.view(len(rows), -1, self.grid.channels, self.grid.places)
+        surrogates = slopes.shape[1]
+        slopes = self._projection.project(slopes.flatten(0, 1))
+        slopes = slopes.view(len(rows), surrogates, self.grid.channels, -1)
         self.posterior.follow(rows, slopes)
 
         expected = self._prior.energies(current.content)
-        self.slots.put(rows, energy=self.posterior.energies(rows, expected, self.grid))
+        self.slots.put(
+            rows, energy=self.posterior.energies(rows, expected, self._projection.lattice)
+        )
         return weights
+
+    def _standing(self, rows: Tensor, current: Slots) -> tuple[Tensor, Tensor, Tensor]:
+        """What each patch of slots (m,) contributes, and its price, as of `Predictions`."""
+        full = self._projection.project(current.full)
+        return self._predictions.standing(rows, full, current.radius)
 
     def _settle(self, rows: Tensor, current: Slots) -> Tensor:
         """(m, patches): the assignments of slots (m,), in which no proposal stands any more."""
@@ -845,9 +908,7 @@ class PatchSearch:
         patches = len(self.grid)
         current = self.slots.take(rows)
         count = self.counts.take(self._host)
-        contribution, squares, price = self._predictions.standing(
-            rows, current.full, current.radius
-        )
+        contribution, squares, price = self._standing(rows, current)
 
         # Clearing a patch gives its length back, at the price, and loses what it contributes.
         removal = price[:, None] * squares - contribution

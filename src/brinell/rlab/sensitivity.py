@@ -43,7 +43,7 @@ GUIDED = 0.1
 trust is learned quickly."""
 ANSWERS = 128
 """Answers of an input by which its covariance is reduced, the last ones."""
-HELD = 2**20
+HELD = 2**24
 """Values that are kept of them for an input; large inputs keep fewer answers."""
 RIVALS = 16
 """Random shifts of the logits over which the derivative of a margin is averaged."""
@@ -76,6 +76,11 @@ class Trust(NamedTuple):
 
 TRUST = Trust()
 """The trust where none is given."""
+
+
+def kept_answers(values: int) -> int:
+    """How many answers reduce the covariance of so many values."""
+    return min(ANSWERS, HELD // values)
 
 
 class Posterior:
@@ -127,7 +132,7 @@ class Posterior:
 
         # Factors v of what the answers took away: the covariance is that of the prior less the sum
         # of v v'. No slot has more than `_most` of them.
-        answers = min(ANSWERS, HELD // (channels * places))
+        answers = kept_answers(channels * places)
         self._factors = torch.zeros(slots, answers, size, device=device)
         self._number = torch.zeros(slots, dtype=torch.int64, device=device)
         self._most = 0
@@ -342,6 +347,8 @@ class Predictions:
     posterior: Posterior
     distance: Distance
     temperature: float
+    most: float = 1.0
+    """By how much the values that are compared are larger than those of the inputs."""
 
     def choose(
         self,
@@ -467,7 +474,7 @@ class Predictions:
         if self.distance.name != "linf":
             return change
         # In Linf each value is cut at eps; in other norms the whole change is scaled.
-        limit = radius.view(-1, *[1] * (change.ndim - 1))
+        limit = self.most * radius.view(-1, *[1] * (change.ndim - 1))
         return torch.maximum(torch.minimum(change, limit), -limit)
 
     def standing(self, rows: Tensor, full: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:

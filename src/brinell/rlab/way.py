@@ -9,7 +9,8 @@ from brinell.core.record import WAY
 from brinell.rlab.distort import CLEAN
 
 LENGTH = 24
-"""Rows of a way at most. Of longer ones most are from the beginning; the last one is among them."""
+"""Rows of a way at most. Of longer ones most are from the beginning; the first success and the last row
+are among them."""
 
 
 class Ways:
@@ -65,28 +66,37 @@ class Ways:
         )
         self._steps.append((ids[index], torch.stack([column.float() for column in columns], 1)))
 
-    def table(self) -> Tensor:
-        """(n, LENGTH, 6): the rows of each sample; NaN behind the last one."""
+    def table(self, success: Tensor) -> Tensor:
+        """(n, LENGTH, 6): the rows of each sample; NaN behind the last one.
+
+        `success` (n,) are the queries of the first successes.
+        """
         table = torch.full((len(self._ids), LENGTH, len(WAY)), torch.nan)
         if not self._steps:
             return table
         ids = torch.cat([ids for ids, _ in self._steps]).cpu()
         steps = torch.cat([columns for _, columns in self._steps]).cpu()
-        for row, sample in enumerate(self._ids.tolist()):
-            rows = thinned(steps[ids == sample])
+        for row, (sample, query) in enumerate(
+            zip(self._ids.tolist(), success.tolist(), strict=True)
+        ):
+            rows = thinned(steps[ids == sample], query)
             table[row, : len(rows)] = rows
         return table.to(self._ids.device)
 
 
-def thinned(steps: Tensor) -> Tensor:
+def thinned(steps: Tensor, success: int) -> Tensor:
     """At most `LENGTH` of the rows (k, 6) of a way, with what was added and removed
     between them.
+
+    The row of the query `success` is one of them.
     """
     index = torch.arange(len(steps))
     if len(steps) > LENGTH:
         # Equal ratios from one number to the next: few steps lead to the success, many come closer.
-        counts = torch.logspace(0, math.log10(len(steps)), LENGTH).round().long()
-        index = torch.unique_consecutive(counts) - 1
+        counts = torch.logspace(0, math.log10(len(steps)), LENGTH - 1).round().long()
+        is_success = steps[:, 0] == success
+        index = torch.cat([counts - 1, is_success.nonzero()[:1, 0]]).sort().values
+        index = torch.unique_consecutive(index)
     rows = steps[index]
     totals = steps[:, 4:].cumsum(0)[index]
     rows[1:, 4:] = totals[1:] - totals[:-1]
