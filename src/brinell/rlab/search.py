@@ -52,7 +52,6 @@ from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, extent
-from brinell.distances.l2 import L2
 from brinell.rlab.distort import (
     CLEAN,
     DRAW_STREAM,
@@ -252,6 +251,8 @@ class PatchSearch:
         self._options = pair_options(variants)
         self._wholes = wholes(variants)
         self._reach = extent(threat.distance, threat.domain)
+        low, high = threat.domain.bounds()
+        self._diameter = float(norms.l2((high - low).expand(1, *threat.domain.shape)))
         self._is_free = threat.eps >= EXTENT * self._reach
         # Without a refinement the first success is all that counts, however far away.
         self._widens = self.rules.refine != 0 and bool(self._is_free.any())
@@ -450,7 +451,7 @@ class PatchSearch:
         answers = self._on(count.asked.clamp(FIRST, values))
         gradient = self.posterior.unit[rows] * answers.sqrt()
         near = -self.slots.start[rows] / gradient.clamp_min(1e-30)
-        share = (near / extent(L2(), self._threat.domain)).clamp_max(1)
+        share = (near / self._diameter).clamp(1e-6, 1)
         share = share ** self._on(1 - self.rules.widening(count.age))
 
         radius = self._reach * torch.where(self._on(count.asked < FIRST), START, share)
