@@ -117,6 +117,9 @@ SHORTEST = 0.02
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule
 (Andriushchenko et al. 2020)."""
+PATIENT = 200
+"""Steps from which an episode without a budget begins near the clean input: with 40 it would not reach
+what is far."""
 FIRST = 8
 """Answers of an episode without a budget by which the length of the gradient is known."""
 START = 1 / 400
@@ -156,6 +159,14 @@ class Rules(Checked):
     steps that are left, as long as a quarter of all steps brings one."""
     reward: Literal["margin", "dilution"] = "margin"
     """The reward of a step: the rise of the margin, or as in the papers the dilution per L2."""
+
+    @property
+    def comes_close(self) -> bool:
+        """True if an episode without a budget begins near the clean input.
+
+        Without a refinement, or with few steps, the first success counts, however far away.
+        """
+        return self.refine != 0 and self.steps >= PATIENT
 
     def widening(self, age: Tensor) -> Tensor:
         """(n,): how far episodes without a budget have opened the bounds after `age` (n,) steps.
