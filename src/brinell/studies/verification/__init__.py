@@ -24,8 +24,8 @@ class VerifyRequest(BaseRequest):
     """A digest of the data or of a model that you know from elsewhere. Without it, and without
     --model and --data, they are the claim of whoever made RUN."""
     replay: int | None = Field(default=None, ge=0)
-    """Samples of each model to compute again from the start. Default: 8, or 5 % if that is more;
-    24 of a random model."""
+    """Samples of each model to compute again from the start. Default: enough to find forgeries as
+    wide as the interval of the figure; 100 of a random model."""
     signed_by: File | None = None
     """A file of allowed signers, or of public SSH keys: a folder that none of them has signed is
     refused."""

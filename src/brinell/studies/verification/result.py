@@ -19,7 +19,7 @@ class Status(StrEnum):
 
 ENDINGS = {
     Status.PROVED: (0, "All that was repeated holds"),
-    Status.REFUSED: (1, "Refused: something in the folder is false"),
+    Status.REFUSED: (1, "Refused: something of what was given is false"),
     Status.CONSISTENT: (4, "The files agree with each other; nothing more is proved"),
 }
 """The exit code of the command, and its sentence."""
