@@ -213,8 +213,8 @@ class PatchSearch:
         self._projection = Projection.of(grid, variants, learned=placement.learned)
         lattice = self._projection.lattice
         values = lattice.channels * lattice.places
-        held = len(variants) * batch.x[0].numel() + kept_answers(values) * values
-        n = min(placement.slots, len(batch), max(1, MEMORY // (held * batch.x.element_size())))
+        size = len(variants) * batch.x[0].numel() + kept_answers(values) * values
+        n = min(placement.slots, len(batch), max(1, MEMORY // (size * batch.x.element_size())))
 
         self._oracle = oracle
         self._batch = batch
