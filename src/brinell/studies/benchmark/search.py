@@ -349,7 +349,7 @@ class BenchmarkSearch:
         # What a patch costs is counted over the values that may change.
         grid = self._plan.grid
         squares = self._ledger.movable(torch.from_numpy(delta[None] ** 2))[0]
-        energy = sums(squares.view(grid.channels, -1).sum(0, keepdim=True), grid)[0].tolist()
+        energy = sums(squares.reshape(grid.channels, -1).sum(0, keepdim=True), grid)[0].tolist()
 
         patches = []
         for patch in (inputs.variant[position] != CLEAN).nonzero()[:, 0].tolist():
