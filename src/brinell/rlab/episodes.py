@@ -160,13 +160,13 @@ class Rules(Checked):
     reward: Literal["margin", "dilution"] = "margin"
     """The reward of a step: the rise of the margin, or as in the papers the dilution per L2."""
 
-    @property
-    def comes_close(self) -> bool:
+    def comes_close(self, values: int) -> bool:
         """True if an episode without a budget begins near the clean input.
 
-        Without a refinement, or with few steps, the first success counts, however far away.
+        Without a refinement, or with few steps, the first success counts, however far away. With more
+        steps than the linear model has `values` all of them are learned wherever it begins.
         """
-        return self.refine != 0 and self.steps >= PATIENT
+        return self.refine != 0 and PATIENT <= self.steps < values
 
     def widening(self, age: Tensor) -> Tensor:
         """(n,): how far episodes without a budget have opened the bounds after `age` (n,) steps.

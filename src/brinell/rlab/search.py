@@ -254,7 +254,7 @@ class PatchSearch:
         low, high = threat.domain.bounds()
         self._diameter = float(norms.l2((high - low).expand(1, *threat.domain.shape)))
         self._is_free = threat.eps >= EXTENT * self._reach
-        self._widens = self.rules.comes_close and bool(self._is_free.any())
+        self._widens = self.rules.comes_close(values) and bool(self._is_free.any())
         self._chooses_targets = any_class_counts(threat.criterion) and oracle.classes > 2
         self._cycle = cycle
         self._maps = maps

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,34 @@ from brinell.datasets._memory import from_arrays
 from brinell.rlab.agent import find_agent
 from brinell.studies import register
 from brinell.testing.others import check_dataset
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_set_of_data_with_a_region_changes_nothing_outside(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    corner = rng.integers(0, 4, 2)
+    end = corner + rng.integers(3, 5, 2)
+    numbers = ",".join(map(str, [*corner, *end]))
+    result = brinell.benchmark(
+        "digits-cnn",
+        data=f"digits?region={numbers}",
+        samples=8,
+        distortions="gaussian-noise",
+        steps=60,
+        levels="1",
+        out=tmp_path / "set",
+    )
+    arrays = arrays_of(Path(result.folder))
+    value_count = 0
+    for name, example in arrays.items():
+        sample, _, part = name.partition("/")
+        if part == "1/input":
+            delta = np.abs(example - arrays[f"{sample}/0/input"])
+            value_count += int((delta > 0).sum())
+            delta[:, corner[1] : end[1], corner[0] : end[0]] = 0
+            assert not delta.any()
+    assert value_count
+
 
 # What is stored
 
